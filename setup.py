@@ -21,7 +21,7 @@ DEBUG = os.environ.get("PENSTOCK_DEBUG") == "1"
 
 BUILD = Path("build/cython-debug" if DEBUG else "build/cython")
 SHARED = "penstock._cyutility"
-"""The module with Cython's utility code (memoryviews above all), which the others import instead of copying it."""
+"""The module with Cython's utility code (memoryviews above all): the others import it instead of a copy."""
 
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize=alignment"]
 # debug information, which Python's own flags ask for, takes the compiler a third of its time

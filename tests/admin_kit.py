@@ -88,7 +88,7 @@ def credentials_file(directory: Path, name: str) -> Path:
 
 
 def config(directory: Path, **values: Any) -> AdminConfig:
-    """Of a server with its files in a directory."""
+    """The configuration of a server with its files in a directory."""
     policy = directory / "policy.toml"
     if not policy.exists():
         policy.write_text(policy_text())
@@ -97,7 +97,8 @@ def config(directory: Path, **values: Any) -> AdminConfig:
 
 
 def confirm_keys(feed: AdminClient, *adapters: str) -> list[StreamKey]:
-    """What adapters do: hold the stream keys that events brought, and confirm them and all events. The keys."""
+    """Do as adapters do: take the stream keys from the events, and confirm the keys and all events. Returns the
+    keys."""
     events = feed.events(0, wait_s=0).events
     keys = [key for each in events if isinstance(each.body, KeysChanged) for key in each.body.keys]
     for adapter in adapters or ("a",):
@@ -121,7 +122,7 @@ def begun(client: AdminClient, topics: list[str]) -> Brokered:
 
 
 def registration(**values: Any) -> AdapterRegistration:
-    """Of an adapter on a multicast group."""
+    """The registration of an adapter on a multicast group."""
     values = {
         "feed": "itch",
         "adapter": "a",

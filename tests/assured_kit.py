@@ -1,4 +1,4 @@
-"""A message router's core with a journal in memory: its disk answers at once, or when it is told to."""
+"""A message router's core with a journal in memory. Its disk answers at once, or when the test orders it."""
 
 import random
 from collections import defaultdict
@@ -211,7 +211,7 @@ class Router:
         return found
 
     def outcomes(self, link: int) -> dict[int, int]:
-        """By number."""
+        """The outcomes of acknowledged messages, by number."""
         frames = [frame for frame in self.sent[link] if isinstance(frame, Acknowledge)]
         self.sent[link] = [frame for frame in self.sent[link] if not isinstance(frame, Acknowledge)]
         return {number: run.what for frame in frames for run in frame.runs for number in range(run.first, run.last + 1)}

@@ -1,4 +1,5 @@
-"""Stand-ins of feed adapters for clients: they publish numbered messages, and serve streams over TCP as told."""
+"""Stand-ins of feed adapters for clients: they publish numbered messages, and serve streams over TCP as the test
+orders."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Recorded feeds to be cut, and what a converter that reads them as a whole makes of them."""
+"""Recorded feeds to be cut into slices, and the messages that a converter makes of the whole file."""
 
 import gzip
 from collections.abc import Iterable
@@ -77,7 +77,7 @@ def messages_of(made: Packable | MessageRows) -> list[Message]:
 
 
 def converted_whole(path: Path, conversion: Conversion = ITCH, options: FeedOptions | None = None) -> list[Message]:
-    """What one converter makes of the file, from its first message to its last."""
+    """The messages that one converter makes of the file, from the first to the last."""
     feed = FeedConverter(conversion.load()[1], conversion)
     made = []
     with open_as_told(path, options or FeedOptions()) as source:

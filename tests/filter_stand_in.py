@@ -1,4 +1,4 @@
-"""A stand-in of a filter module: it says and sends what a test tells it to."""
+"""A stand-in of a filter module: it sends the messages and packets that a test orders."""
 
 import asyncio
 import threading

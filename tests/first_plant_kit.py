@@ -1,4 +1,4 @@
-"""A plant made by `penstock init`, at ports that nobody else uses."""
+"""A plant made by `penstock init`, at free ports."""
 
 import contextlib
 import re
@@ -25,7 +25,7 @@ class FirstPlant(NamedTuple):
 
     first: int
     told: str
-    """What `penstock init` said."""
+    """The output of `penstock init`."""
 
     up: Running
 

@@ -18,7 +18,7 @@ RECEIVED_MAX = 65_536
 
 
 class RealJournal(MemoryJournal):
-    """What the memory's does, by a journal on the disk."""
+    """Like MemoryJournal, with a journal on the disk."""
 
     def __init__(self, path: Path, config: JournalConfig | None = None) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class RealJournal(MemoryJournal):
 
 
 class ServedRouter(Router):
-    """Link 1 is a socket. Whatever it does not serve by the short way is told to the core, as its driver does."""
+    """Link 1 is a socket. Frames that the short way does not serve are passed to the core, as the driver does."""
 
     journal: RealJournal
 
@@ -93,7 +93,7 @@ class ServedRouter(Router):
         self.tell(Stored(self.journal.durable))
 
     def answers(self) -> bytes:
-        """What the client has got by the short way."""
+        """The client's answers by the short way."""
         try:
             return self.client.recv(RECEIVED_MAX, socket.MSG_DONTWAIT) + self.kernel.unsent
         except BlockingIOError:

@@ -50,7 +50,7 @@ class LeasedPair:
         self.other = Leased("b", QUEUE, *second, pair=pair)
         self.witness = LeaseVoter(LEASE, Memory(), 0)
         self.down: set[str] = set()
-        """Who says and hears nothing."""
+        """Names of routers that neither send nor receive."""
         self._link = 0
         self.connect()
         self.run(3_000)
@@ -76,12 +76,12 @@ class LeasedPair:
             each.tell(PeerClosed(each.link))
 
     def kill(self, router: Leased) -> None:
-        """It answers nobody, and its link ends."""
+        """Kill the router: it no longer answers, and its link ends."""
         self.down.add(router.name)
         self.disconnect()
 
     def settle(self) -> None:
-        """Until nobody has anything more to say."""
+        """Exchange frames until none is left."""
         while any(each.frames or each.said for each in self.routers if each.name not in self.down):
             for each in self.routers:
                 said, each.said = each.said, []

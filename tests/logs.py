@@ -1,4 +1,4 @@
-"""Where Penstock's logs go, in a process that many tests share."""
+"""The destination of Penstock's logs in a process shared by many tests."""
 
 import contextlib
 import logging

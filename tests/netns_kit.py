@@ -45,7 +45,7 @@ def network_or_skip(*, is_lossy: bool = True) -> Network:
 
 
 def cut_way(source: Host, target: Host) -> None:
-    """What the one sends to the other is lost from now on, and neither is told; the other way round it is not."""
+    """Packets from the one to the other are lost from now on, without an error; the opposite direction works."""
     where = (target.address, "lladdr", NOBODY, "dev", INTERFACE)
     run("ip", "-n", source.namespace, "neighbour", "replace", *where, "nud", "permanent")
 
@@ -55,7 +55,7 @@ def mend_way(source: Host, target: Host) -> None:
 
 
 class Faults(msgspec.Struct, frozen=True):
-    """What happens to each datagram, in both directions; other frames pass at once."""
+    """Faults of each datagram, in both directions; other frames pass at once."""
 
     loss: float = 0.0
     repeated: float = 0.0
@@ -140,7 +140,7 @@ def wired(host: Host, faults: Faults, *, seed: int) -> Iterator[Wire]:
 
 
 def write_checksums(hosts: list[Host]) -> None:
-    """Those whose datagrams pass somebody else's wire."""
+    """Let hosts whose datagrams use the wire of another host compute their checksums."""
     for host in hosts:
         with host.entered():
             _write_checksums(INTERFACE)

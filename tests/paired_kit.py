@@ -74,7 +74,7 @@ class Router:
         self.frames: list[bytes] = []
         self.sent: list[Any] = []
         self.answers: dict[int, Any] = {}
-        """By the number of the request; each with 0 for its own number."""
+        """Answers by the number of the request; each with 0 for its own number."""
         self.notes: list[str] = []
         self.ended: list[str] = []
         self._decoder = FrameDecoder(2**24)
@@ -142,7 +142,7 @@ class Router:
 
     @property
     def runs(self) -> list[tuple[int, int, int]]:
-        """That were acknowledged, as (first, last, outcome)."""
+        """The acknowledged runs, as (first, last, outcome)."""
         return [tuple(run[:3]) for each in self.sent if isinstance(each, Acknowledge) for run in each.runs]
 
     @property
@@ -166,7 +166,7 @@ class Router:
 
 
 def let_go(router: Router) -> bool:
-    """Let the time pass for which it gathers what nobody waits for; whether it has something to say then."""
+    """Let the gathering time of the router pass; return True if it has frames to send then."""
     if router.pair.sending is None or router.pair.sending.gathered_ns is None:
         return False
     router.now_ns = router.pair.sending.gathered_ns
@@ -175,7 +175,7 @@ def let_go(router: Router) -> bool:
 
 
 def exchange(one: Router, other: Router, frames_max: int = 1_000) -> None:
-    """Until neither has anything more to say, or so many frames were said."""
+    """Exchange frames until neither has any left, or after `frames_max` frames."""
     while (one.frames or other.frames or let_go(one) or let_go(other)) and frames_max:
         for here, there in ((one, other), (other, one)):
             while here.frames and frames_max:

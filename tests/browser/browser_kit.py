@@ -21,7 +21,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 class Visits:
-    """The pages of one test, each in a context of its own: nobody's cookies are another's."""
+    """The pages of one test, each in a context of its own, so that they share no cookies."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -77,7 +77,7 @@ def link(page: Page, source: str, target: str) -> Locator:
 
 
 def row(page: Page, topic: str) -> Locator:
-    """Of the quotes."""
+    """The row of a topic in the quotes."""
     return page.locator(f'#quote-rows tr[data-topic="{topic}"]')
 
 
@@ -97,7 +97,7 @@ def notice(page: Page, matter: str) -> Locator:
 
 
 def too_wide(page: Page) -> list[str]:
-    """What reaches beyond the right edge of the screen, whether the page scrolls sideways or cuts it off."""
+    """Elements beyond the right edge of the screen, whether the page scrolls sideways or hides them."""
     found = page.evaluate(
         """() => [...document.querySelectorAll("body *")]
             .filter((it) => it.checkVisibility() && !it.closest(".unseen, thead, svg"))
@@ -109,7 +109,7 @@ def too_wide(page: Page) -> list[str]:
 
 
 def focused(page: Page) -> str:
-    """What has the focus, in words."""
+    """The element with the focus, in words."""
     return str(
         page.evaluate(
             """() => {
@@ -122,6 +122,6 @@ def focused(page: Page) -> str:
 
 
 def has_visible_focus(page: Page) -> bool:
-    """Whether the browser draws an outline around it."""
+    """True if the browser draws an outline around the element with the focus."""
     style = page.evaluate("getComputedStyle(document.activeElement).outline")
     return re.search(r"\bnone\b|\b0px\b", str(style)) is None

@@ -1,4 +1,4 @@
-"""Whatever a console may be made to say, the page shows it as text, and stays usable."""
+"""The page shows all content from a console as text, and stays usable."""
 
 import json
 from collections.abc import Iterator

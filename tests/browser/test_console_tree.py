@@ -22,7 +22,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
 
 
 def bring_home(tree: Tree, leaf: str, home: str, elsewhere: str) -> None:
-    """A leaf that came before its parent could judge tokens has gone to its alternate."""
+    """A leaf that connected before its parent could check tokens has moved to its alternate."""
 
     def parent() -> str:
         return str(tree.agents[leaf].agent.status(0).parent)
@@ -63,7 +63,7 @@ def test_a_tree_is_published_on_moved_and_heals(visits: Visits, tree: Tree) -> N
     boss.get_by_label("New parent").select_option("mid-2")
     boss.get_by_label("Reason").fill("load")
     boss.keyboard.press("Enter")
-    expect(notice(boss, "done")).to_contain_text("leaf-1 is asked to go to mid-2")
+    expect(notice(boss, "done")).to_contain_text("leaf-1 was asked to change to mid-2")
     expect(leaf).to_have_attribute("data-parent", "mid-2")
     expect(link(boss, "mid-2", "leaf-1")).to_have_attribute("data-state", "up")
     expect(link(boss, "mid-1", "leaf-1")).to_have_count(0)
@@ -98,6 +98,6 @@ def test_an_operator_makes_the_standby_the_root(visits: Visits, tmp_path: Path) 
         boss.get_by_role("button", name="Promote…").click()
         boss.get_by_label("Reason").fill("the root is lost")
         boss.keyboard.press("Enter")
-        expect(notice(boss, "done")).to_contain_text("it becomes the root")
+        expect(notice(boss, "done")).to_contain_text("the node becomes the root")
         expect(boss.get_by_role("button", name="Promote…")).to_have_count(0)
         wait_until(lambda: tree.agents["standby"].agent.status(0).state == "root", "the standby is the root")

@@ -1,4 +1,4 @@
-"""Whatever is done to authentic datagrams, only the untouched ones count, and nothing crashes."""
+"""Changed copies of authentic datagrams: only unchanged ones count, and nothing crashes."""
 
 import random
 

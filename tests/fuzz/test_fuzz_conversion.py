@@ -1,4 +1,4 @@
-"""Whatever a feed sends, a converter counts it and goes on; whatever a table says, it is compiled or refused."""
+"""Random feeds and tables: a converter counts invalid messages and continues; a table is compiled or refused."""
 
 import random
 

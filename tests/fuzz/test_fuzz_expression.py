@@ -1,4 +1,4 @@
-"""Broken filter expressions: a FilterExpressionError or a predicate, nothing else, and never long."""
+"""Malformed filter expressions result in a FilterExpressionError or a predicate, within a short time."""
 
 import random
 

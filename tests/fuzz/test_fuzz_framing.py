@@ -1,4 +1,4 @@
-"""Streams of rubbish: the decoder says the same however they are cut, and stays within its bound."""
+"""Streams of random bytes: the decoder's result does not depend on how they are cut, and its memory is bounded."""
 
 import random
 

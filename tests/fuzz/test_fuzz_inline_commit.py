@@ -1,4 +1,4 @@
-"""Frames that nobody wrote, to a router that serves a publisher without its loop: taken or refused, as ever."""
+"""Random frames to a router that serves a publisher without its loop: accepted or refused as usual."""
 
 import random
 from contextlib import closing

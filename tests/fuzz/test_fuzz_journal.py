@@ -1,4 +1,4 @@
-"""Bytes that nobody wrote: the journal's decoders refuse them, and nothing worse."""
+"""Random bytes: the journal's decoders refuse them without another failure."""
 
 import random
 

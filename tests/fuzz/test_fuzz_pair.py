@@ -1,4 +1,4 @@
-"""Frames of the other router that nobody wrote: the link ends, or they are taken; the log can be read either way."""
+"""Random frames from the other router: the link ends, or they are accepted; the log stays readable."""
 
 import random
 

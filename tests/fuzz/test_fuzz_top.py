@@ -1,4 +1,4 @@
-"""Whatever a node's pages say, `penstock top` refuses it, or shows it; it never fails."""
+"""Random pages of a node: `penstock top` refuses or shows them, and never fails."""
 
 from typing import Any
 

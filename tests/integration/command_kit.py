@@ -99,7 +99,7 @@ def completed(*arguments: str, given: bytes = b"") -> "subprocess.CompletedProce
 
 
 def children_of(pid: int) -> list[int]:
-    """Of all its threads. A thread or the whole process may end while it is looked at."""
+    """Child processes of all threads of the process. A thread or the whole process may end during the reading."""
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
     except (FileNotFoundError, ProcessLookupError):
@@ -124,7 +124,7 @@ def command_line_of(pid: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that only waits for its parent's attention does not."""
+    """True if the process runs. A process that has ended, but whose parent has not read its status, does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -82,7 +82,7 @@ class Answered(NamedTuple):
 
     @property
     def code(self) -> str:
-        """Of a refusal."""
+        """The code of a refusal."""
         return str(self.document["code"])
 
 
@@ -159,7 +159,7 @@ class Talk:
         return json.loads(self.socket.recv(PATIENCE_SECONDS))
 
     def ask(self, document: Any) -> Any:
-        """What is answered; messages and news on the way are passed over."""
+        """Send a request and return the answer; messages and news before it are skipped."""
         self.say(document)
         while (heard := self.hear())["kind"] in PASSED_OVER:
             continue
@@ -173,7 +173,7 @@ class Talk:
 
 
 def close_code(socket: ClientConnection) -> int | None:
-    """Of a WebSocket that the console ends; what comes before is passed over."""
+    """The close code of a WebSocket that the console ends; messages before it are skipped."""
     try:
         while True:
             socket.recv(PATIENCE_SECONDS)
@@ -199,7 +199,7 @@ class RunningConsole:
         return browser
 
     def stream(self, name: str = "alice", subprotocol: str = "penstock.json.1") -> Talk:
-        """A welcomed WebSocket of somebody who is logged in."""
+        """The WebSocket of a user who is logged in, after its welcome."""
         talk = Talk(self.browser(name).socket("/ws/stream", subprotocol))
         assert talk.hear()["kind"] == "welcome"
         return talk

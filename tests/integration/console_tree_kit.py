@@ -85,6 +85,6 @@ def running_tree(directory: Path, *, has_standby: bool = False) -> Iterator[Tree
 
 
 def _beside(config: AgentConfig, directory: Path) -> AgentConfig:
-    """With its files where they are: this process is not in the document's directory."""
+    """The configuration with the full paths of its files, because this process is not in the document's directory."""
     admin = msgspec.structs.replace(config.admin, credentials=str(directory / config.admin.credentials))
     return msgspec.structs.replace(config, admin=admin, state_directory=str(directory / config.state_directory))

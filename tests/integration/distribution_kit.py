@@ -109,7 +109,7 @@ def packed(topic: str, message: Message) -> PacketMessage:
 
 
 class Consumer:
-    """What one consumer has been told, event by event."""
+    """The events of one consumer, in order."""
 
     def __init__(self, port: int, /, name: str = "app", transport: control.Transport = "local", **login: Any) -> None:
         self.events: list[Event] = []

@@ -51,7 +51,7 @@ def websocket_port(edge: NodeHere) -> int:
 
 
 class Screen:
-    """A client of a flavour, and what it was told."""
+    """A client of a flavour, and the messages that it received."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Screen:
         self.objects: list[dict[str, Any]] = []
         """Events of the JSON flavour."""
         self.messages = 0
-        """With events."""
+        """Number of messages with events."""
         self.say(control.Login(name, **login))
 
     def say(self, message: msgspec.Struct) -> None:
@@ -108,7 +108,7 @@ class Screen:
         return found[0]
 
     def subscribe(self, *topics: str, number: int = 1, **more: Any) -> dict[str, Any]:
-        """Until it holds and is live: every update from now on comes."""
+        """Subscribe, and wait until the subscription is held and live: from then on every update arrives."""
         self.say(control.Subscribe(number, list(topics), **more))
         held = self.answer("held")
         while not self._is_live(number):
@@ -121,7 +121,7 @@ class Screen:
         )
 
     def versions(self, count: int) -> list[int]:
-        """Of the records that came, as soon as there are so many."""
+        """The versions of the received records, as soon as there are `count`."""
         while len(self._versions()) < count:
             self.take()
         return self._versions()
@@ -142,7 +142,7 @@ class Screen:
 
 
 class Bare:
-    """A socket whose WebSocket handshake is done; it reads when it is told to."""
+    """A socket after the WebSocket handshake; it reads when the test orders it."""
 
     def __init__(self, port: int, name: str, *, receive_size: int = 4_096) -> None:
         self.socket = socket.socket()
@@ -185,6 +185,6 @@ class Bare:
 
 
 def text_frame(data: bytes) -> bytes:
-    """Of a client: masked, with zeros."""
+    """A text frame of a client: masked, with zeros."""
     assert len(data) < 0xFFFF
     return b"\x81\xfe" + len(data).to_bytes(2, "big") + bytes(4) + data

@@ -1,4 +1,4 @@
-"""Processes whose system calls fail: syncs from some moment on, and links whose outcome is not told."""
+"""Processes whose system calls fail: syncs from some moment on, and links without a reported result."""
 
 import os
 import shutil

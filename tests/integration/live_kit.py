@@ -19,7 +19,7 @@ from penstock.runtime.node import Node
 from waiting import PATIENCE_SECONDS
 
 Entered: TypeAlias = Callable[[], AbstractContextManager[None]]
-"""Whatever is made in it is on a host (penstock.bench.hosts)."""
+"""All sockets created in the context are on a host (penstock.bench.hosts)."""
 
 
 class Live(Protocol):
@@ -96,7 +96,7 @@ class NodeProcess:
         self.port = self.facts["control_port"]
 
     def page(self, path: str) -> str:
-        """What its page says, well or not."""
+        """The content of its page, also with an error status."""
         try:
             with self._entered(), urllib.request.urlopen(self.facts["url"] + path, timeout=PATIENCE_SECONDS) as answer:
                 return str(answer.read().decode())

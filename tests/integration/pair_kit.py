@@ -129,7 +129,7 @@ class Traffic:
         return sum(map(len, self.outcomes))
 
     def wait_for(self, more: int) -> None:
-        """Until so many more have been acknowledged and have come."""
+        """Wait until `more` messages have been acknowledged, and as many have arrived."""
         published, came = self.count + more, len(self.came) + more
         wait_until(lambda: self._failed or (self.count >= published and len(self.came) >= came), "traffic")
         assert not self._failed

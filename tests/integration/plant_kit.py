@@ -65,7 +65,7 @@ class PlantOptions(msgspec.Struct, frozen=True):
     sealed: bool = False
     journal: bool = False
     standby: bool = False
-    """Whether there is a second administration server that takes over by itself."""
+    """True if there is a second administration server that takes over by itself."""
 
     more: str = ""
     """Further nodes, as the document writes them."""
@@ -394,5 +394,5 @@ peers.port = {port}
 
 
 def is_real(message: Any) -> bool:
-    """Whether it is a message of a feed, not one of the plant's own."""
+    """True for a message of a feed, false for one of the plant's own."""
     return not message.topic.startswith("penstock.")

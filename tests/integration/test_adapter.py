@@ -173,7 +173,7 @@ def test_a_contribution_appears_under_its_topics(tmp_path: Path) -> None:
                     await wrong.send(Contribute("derived", 6 + CONTRIBUTION_JUMP_MAX, messages))
                     *_, refused = await until(wrong, lambda said: isinstance(said, StreamRefused))
                     assert isinstance(refused, StreamRefused)
-                    assert (refused.code, "ask how far" in refused.reason) == ("contribution", True), refused.reason
+                    assert (refused.code, "the position" in refused.reason) == ("contribution", True), refused.reason
                 said: list[UnicastMessage] = []
                 while len(derived_in(said)) < 4:
                     said += await until(reader, lambda each: isinstance(each, Packets))
@@ -408,7 +408,7 @@ def test_sigterm_ends_it_in_order(tmp_path: Path) -> None:
 
 def test_a_configuration_that_serves_nobody_is_refused(tmp_path: Path) -> None:
     with (
-        pytest.raises(PenstockError, match="nobody could be served"),
+        pytest.raises(PenstockError, match="no subscriber could connect"),
         running_feed(tmp_path, 1, service=ServiceConfig()),
     ):
         raise AssertionError("it was started")

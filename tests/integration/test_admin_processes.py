@@ -42,7 +42,7 @@ def document(path: Path, settings: AdminConfig) -> Path:
 @contextlib.contextmanager
 def serving(path: Path) -> Iterator[tuple[Running, str]]:
     with running("--log-style", "json", "admin", "serve", "--config", str(path)) as process:
-        process.wait_for_output("Ctrl-C stops it")
+        process.wait_for_output("stop with Ctrl-C")
         yield process, process.out.split(" on ")[1].split(",")[0]
 
 
@@ -284,7 +284,7 @@ def test_the_commands(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     serve = ("admin", "serve", "--policy", files["policy"], "--directory", state, "--port", "0")
     with running("--log-style", "json", *serve) as server:
-        server.wait_for_output("Ctrl-C stops it")
+        server.wait_for_output("stop with Ctrl-C")
         url = server.out.split(" on ")[1].split(",")[0]
         alice = AdminClient.connect(url, files["alice"])
         assert alice.subscribe(["md.us.eq.>"]).grants[0].delay_s == 900
@@ -292,7 +292,7 @@ def test_the_commands(tmp_path: Path) -> None:
         assert "1 subscriptions ended" in command("admin", "revoke", "alice", "--reason", "left", *options)[1]
         stranger = ("--connect", url, "--credentials", files["alice"])
         assert command("admin", "token", *stranger)[0] == 1
-        assert "do not go together" in command("admin", "token", "md.us.eq.>", "--subscription", "7", *stranger)[1]
+        assert "exclude each other" in command("admin", "token", "md.us.eq.>", "--subscription", "7", *stranger)[1]
         status, said = command("admin", "revoke", "root", "--reason", "x", *stranger)
         assert (status, "[forbidden]" in said) == (1, True)
         assert command("admin", "restore", "alice", *options)[0] == 0

@@ -1,4 +1,4 @@
-"""What an application says that cannot be meant so is told it, in the call that says it, and the session goes on."""
+"""Invalid arguments of an application are refused in the call itself, and the session continues."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -70,7 +70,7 @@ def test_what_is_wrong_is_said_and_the_status_tells(tmp_path: Path) -> None:
         place = router.place
         assert "1 message stored" in done("queue", "publish", place, "orders.new", "one").stderr
         told = refused("queue", "publish", place, "nobody.wants", "one")
-        assert "1 message not queued: no queue wants nobody.wants\n" in told
+        assert "1 message not queued: no queue has an interest in nobody.wants\n" in told
         assert "stored" not in told
         assert "messages_unmatched" not in told
         with client_of(place) as client, client.publisher() as publisher:
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_said_and_the_status_tells(tmp_path: Path) -> None:
     assert "no directory can be made there" in refused("router", "run", tmp_path / "file", "--port", port)
     plant = tmp_path / "plant.toml"
     plant.write_text('name = "desk"\n[[router]]\nname = "orders"\n')
-    assert "this is a plant's document (say --name, one of: orders)" in refused("router", "run", "--config", plant)
+    assert "this is a plant's document (add --name with one of: orders)" in refused("router", "run", "--config", plant)
 
 
 def test_a_client_without_the_secret_is_told_so_at_once(tmp_path: Path) -> None:
@@ -204,9 +204,7 @@ def test_what_cannot_run_says_why_as_other_commands_do(tmp_path: Path) -> None:
         assert re.search(rf"^error \[config\]: .*{port}", refused("witness", "run", "--config", witness), re.MULTILINE)
     nameless = tmp_path / "plant.toml"
     nameless.write_text('[[router]]\nname = "one"\n')
-    assert "the plant has no name (at the top: name = " in refused(
-        "router", "run", "--config", nameless, "--name", "one"
-    )
+    assert "the plant has no name (add name = " in refused("router", "run", "--config", nameless, "--name", "one")
 
 
 @pytest.mark.parametrize(
@@ -214,10 +212,10 @@ def test_what_cannot_run_says_why_as_other_commands_do(tmp_path: Path) -> None:
     [
         ("", "two is not"),
         ('pair = { routers = ["two", "one"] }', "two is not"),
-        ('pair = { routers = ["one", "two"], link = { port = 7466 } }', "two ports for one link"),
+        ('pair = { routers = ["one", "two"], link = { port = 7466 } }', "different ports for the same link"),
         (
             'pair = { routers = ["one", "two"], voting = { witness = "w", voters = { one = "h:1", w = "h:2" } } }',
-            "only one votes",
+            "only one of",
         ),
     ],
 )
@@ -282,7 +280,9 @@ def test_what_no_queue_wants_is_kept_as_long_as_the_log_retains_it(tmp_path: Pat
     """Its publisher is told that nobody wants it; an endpoint that begins in the past gets it."""
     with router_here(router_config(tmp_path, retain_s=3_600)) as router:
         place = router.place
-        assert "1 message not queued: no queue wants" in refused("queue", "publish", place, "nobody.wants", "one")
+        assert "1 message not queued: no queue has an interest in" in refused(
+            "queue", "publish", place, "nobody.wants", "one"
+        )
         done("queue", "create", place, "late", "nobody.>", "--from-id", 1)
         assert "1 message\n" in done("queue", "drain", place, "late").stderr
         done("queue", "create", place, "later", "nobody.>", "--from-time", "2020-01-31T15:30:00")

@@ -1,4 +1,4 @@
-"""What operators ask of a pair's queues is asked of the active router; one that stands by says so."""
+"""Operators' requests about a pair's queues go to the active router; the standby refers to it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How message routers and their clients come together, or say why not."""
+"""Connections between message routers and their clients, and the errors when there is none."""
 
 import asyncio
 import ssl
@@ -50,5 +50,5 @@ def test_a_name_that_is_none_is_no_host() -> None:
             counters=Counters("test"),
         )
 
-    with pytest.raises(NoSuchHostError, match="there is no such host"):
+    with pytest.raises(NoSuchHostError, match="unknown host"):
         asyncio.run(dialled())

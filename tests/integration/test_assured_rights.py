@@ -1,4 +1,4 @@
-"""Who may do what at a message router: by tokens of an administration server, by a secret, by TLS."""
+"""Rights at a message router: by tokens of an administration server, by a secret, by TLS."""
 
 import time
 from collections.abc import Iterator
@@ -150,7 +150,7 @@ def test_operators_define_endpoints_and_others_do_not(scene: Scene) -> None:
 
 
 def test_beyond_this_machine_a_router_needs_tls_and_a_secret(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="beyond this machine"):
+    with pytest.raises(ConfigurationError, match="not a loopback address"):
         RouterAccess(host="0.0.0.0")
 
 

@@ -1,4 +1,4 @@
-"""What a real adapter process has published, as its own journal has it, and the same file read in slices."""
+"""The journal of a real adapter process equals the conversion of the same file in slices."""
 
 import random
 from decimal import Decimal

@@ -122,7 +122,7 @@ def test_a_client_gets_no_messages_to_another_one_by_taking_its_address(
             for client in (alice, bob):
                 client.subscribe("md.us.eq.AAPL.>")  # a token is shown to the filter
             own, bob.address = bob.address, alice.address
-            with pytest.raises(RefusedError, match="is no address of bob"):
+            with pytest.raises(RefusedError, match="is not an address of bob"):
                 bob.inbox(channel)
             bob.address = own
             with (

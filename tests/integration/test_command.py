@@ -99,7 +99,7 @@ def test_bench_lists_and_refuses_unknown_names() -> None:
 def test_a_peer_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BENCHES, "absent", Bench("no_such_peer", "measures beside nothing"))
     told = run_here("bench", "absent").stderr
-    assert "bench absent measures beside penstock.bench.no_such_peer, which is not installed (make bench" in told
+    assert "bench absent compares with penstock.bench.no_such_peer, which is not installed (make bench" in told
 
 
 def test_bench_writes_one_json_object_per_line() -> None:

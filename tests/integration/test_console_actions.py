@@ -1,4 +1,4 @@
-"""What operators do in the console: who may, what it does, and that it is written down."""
+"""Operators' actions in the console: rights, effects, and audit entries."""
 
 import json
 import os

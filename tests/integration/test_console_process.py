@@ -28,7 +28,7 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
             f'name = "trial"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\nport = {admin.port}\n'
         )
         with running("console", "--config", str(tmp_path / "plant.toml"), "--port", "0") as command:
-            command.wait_for_output("Ctrl-C ends it")
+            command.wait_for_output("stop with Ctrl-C")
             url = page_of(tmp_path, "console")
             second = run_here("console", "--config", tmp_path / "plant.toml", "--port", url.rpartition(":")[2])
             assert second.returncode == 1

@@ -177,7 +177,7 @@ def test_last_words_reach_a_peer_that_is_still_sending() -> None:
 
     async def main() -> None:
         async with serving(config=ControlConfig(linger_ms=20_000)) as server:
-            assert b"a frame of 4294967295 bytes" in await asyncio.to_thread(send_and_read, server.port)
+            assert b"the frame has 4294967295 bytes" in await asyncio.to_thread(send_and_read, server.port)
 
     run(main())
 
@@ -396,9 +396,9 @@ def test_a_handler_that_fails_ends_its_connection_only() -> None:
 def test_beyond_this_host_tls_and_a_secret_are_needed(host: str) -> None:
     tls = ssl.create_default_context()
     for options in ({}, {"tls": tls}, {"secret": SECRET}):
-        with pytest.raises(ConfigurationError, match="beyond this host needs"):
+        with pytest.raises(ConfigurationError, match="beyond the loopback interface needs"):
             ControlServer(ECHO, echo, node="n", host=host, **options)
-        with pytest.raises(ConfigurationError, match="beyond this host needs"):
+        with pytest.raises(ConfigurationError, match="beyond the loopback interface needs"):
             run(connect_control(ECHO, host, 1, node="n", **options))
     blind = ssl.create_default_context()
     blind.check_hostname = False

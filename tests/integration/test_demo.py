@@ -71,7 +71,7 @@ def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence() -> None:
         assert found, demo.out
         assert 0 < number(found[1]) <= number(found[2])
         received, passed, removed = map(
-            number, re.findall(r"received ([\d,]+) messages.*\n +([\d,]+) copies .* ([\d,]+) are wanted", demo.out)[0]
+            number, re.findall(r"received ([\d,]+) messages.*\n +([\d,]+) copies .* ([\d,]+) match no", demo.out)[0]
         )
         assert received == passed + removed
 
@@ -222,7 +222,7 @@ def test_a_first_plant_runs_and_a_dead_adapter_is_started_again(tmp_path: Path) 
         children = up.children()
         up.process.send_signal(signal.SIGINT)
         up.end()
-        assert "ending the plant, node after node\n" in up.out
+        assert "stopping the plant, node by node\n" in up.out
         assert "adapter-b: ending\n" in up.out
         assert not any(map(is_alive, children))
         assert "Traceback" not in up.err

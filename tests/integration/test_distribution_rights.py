@@ -1,4 +1,4 @@
-"""Who may have what of a plant and of a multiplexer, by the three ways of finding out; and accounts of what was had."""
+"""Rights at a plant and at a multiplexer, with the three sources of rights; and accounts of the deliveries."""
 
 from collections.abc import Iterator
 from pathlib import Path

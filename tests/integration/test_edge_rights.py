@@ -1,4 +1,4 @@
-"""Who may have what of an edge cache: real tokens of an administration server, on WebSockets."""
+"""Rights at an edge cache: real tokens of an administration server, on WebSockets."""
 
 from collections.abc import Iterator
 from pathlib import Path

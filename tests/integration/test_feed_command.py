@@ -36,7 +36,7 @@ def test_a_generated_file_is_what_info_says_and_a_cut_one_is_damaged(tmp_path: P
     file.write_bytes(file.read_bytes()[:-9])
     told = run("info", file, status=1)
     assert "damaged at" in told
-    assert "cut off" in told
+    assert "truncated" in told
 
 
 def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_file_played_over_soup_is_listened_to_and_ctrl_c_ends_the_player(tmp_p
         while found is None:
             line = playing.stderr.readline()
             assert line, "the player ended"
-            found = re.search(r"logins are taken at (127\.0\.0\.1:\d+)", line)
+            found = re.search(r"logins are accepted at (127\.0\.0\.1:\d+)", line)
         said = run("listen", "--server", found[1], "--from-start")
         assert said.startswith(f"{messages:,} messages in ")
         assert " 0 lost" in said

@@ -1,4 +1,4 @@
-"""What nodes leave on the disk is their owner's, whatever the umask is (AUTH-7)."""
+"""Only the owner can read the files of nodes, with any umask (AUTH-7)."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""An application behind a filter module, which is a stand-in here and does as it is told."""
+"""An application behind a stand-in of a filter module, which follows the orders of the test."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Whatever somebody throws at the ports: counted, dropped, and the streams go on."""
+"""Random datagrams and bytes at all ports: they are counted and dropped, and the streams continue."""
 
 import json
 import random

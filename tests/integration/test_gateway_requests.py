@@ -1,4 +1,4 @@
-"""What browsers may say to the gateway, and everything that they may not."""
+"""Valid and invalid requests of browsers to the gateway."""
 
 import json
 import struct

@@ -318,7 +318,7 @@ def test_beyond_this_host_only_with_tls_and_a_secret(path: Path) -> None:
     fill(path, 1)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     for protection in ({}, {"secret": SECRET}, {"tls": context}):
-        with pytest.raises(ConfigurationError, match="beyond this host needs"):
+        with pytest.raises(ConfigurationError, match="beyond the loopback interface needs"):
             JournalServer(path, host="0.0.0.0", **protection)
     JournalServer(path, host="0.0.0.0", secret=SECRET, tls=context)
 

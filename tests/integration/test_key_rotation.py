@@ -127,4 +127,4 @@ def test_pub_and_capture_follow_a_key_rotation(server: AdminServer, tmp_path: Pa
 def test_capture_needs_credentials_to_connect(tmp_path: Path) -> None:
     done = completed("capture", str(free_channel()), "--to", str(tmp_path / "j"), "--connect", "penstock://127.0.0.1:1")
     assert "error [config]" in done.stderr
-    assert "--connect and --credentials belong together" in done.stderr
+    assert "--connect and --credentials require each other" in done.stderr

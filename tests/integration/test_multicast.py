@@ -361,7 +361,7 @@ def test_nothing_is_received_or_sent_after_close(channel: Channel) -> None:
     publisher.publish("t.open", b"1")
     receiver.close()
     publisher.close()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as heir:  # takes a number that a socket of ours had
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as heir:  # take a number that one of our sockets had
         heir.bind(("127.0.0.1", 0))
         heir.sendto(b"private", heir.getsockname())
         with pytest.raises(LocalProtocolError):

@@ -1,4 +1,4 @@
-"""Critical and metered messages of a node, whose other side is a stand-in that says what it is told to."""
+"""Critical and metered messages of a node; the peer is a stand-in that follows the orders of the test."""
 
 import asyncio
 import os

@@ -143,5 +143,5 @@ name = "toy-a"
     assert "mine.py: cannot load the module: SyntaxError" in run(tmp_path, "up", "--check", "plant.toml").stderr
     (tmp_path / "mine.py").write_text("")
     unknown = run(tmp_path, "up", "--check", "plant.toml")
-    assert "no framing is called 'toy'" in unknown.stderr
+    assert "unknown framing 'toy'" in unknown.stderr
     assert "Traceback" not in unknown.stderr

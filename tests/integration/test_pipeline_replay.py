@@ -80,8 +80,8 @@ def test_a_stretch_of_a_journal_is_played_at_its_pace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["--speed", "fast"], "is no speed"),
-        (["--from", "yesterday"], "is no time"),
+        (["--speed", "fast"], "is not a speed"),
+        (["--from", "yesterday"], "is not a time"),
         (["--from", "2024-01-03", "--to", "2024-01-02"], "is not before"),
         (["--to-channel", "nowhere"], "is not a channel"),
     ],

@@ -1,4 +1,4 @@
-"""Failures in a plant of real processes: nobody misses anything, and what remains goes on."""
+"""Failures in a plant of real processes: no subscriber misses a message, and the remaining nodes continue."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who comes late in a plant of real processes: subscribers, adapters; and what subscribers contribute."""
+"""Late subscribers and adapters in a plant of real processes; and contributions of subscribers."""
 
 from collections.abc import Iterable
 from pathlib import Path

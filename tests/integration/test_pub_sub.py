@@ -80,9 +80,9 @@ def test_latencies_are_told_with_what_the_clocks_may_make_wrong() -> None:
 
 def test_a_latency_that_cannot_be_told_is_refused() -> None:
     for options, what in (
-        (("--clock", "127.0.0.1:1"), "--clock means nothing without --latency"),
+        (("--clock", "127.0.0.1:1"), "--clock needs --latency"),
         (("--latency", "--clock", "nonsense"), "is not an address"),
-        (("--latency", "--clock", "127.0.0.1:1"), "does `penstock clock serve` run there?"),
+        (("--latency", "--clock", "127.0.0.1:1"), "start `penstock clock serve` there"),
     ):
         done = completed("sub", *options)
         assert done.returncode == 1
@@ -309,7 +309,7 @@ def test_a_channel_beside_a_map_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "groups.toml"
     path.write_text('version = 1\ndefault = "239.1.1.1"\n')
     for words, what in (
-        (["sub", "239.1.1.1:7401", "--map", str(path)], "do not go together"),
+        (["sub", "239.1.1.1:7401", "--map", str(path)], "exclude each other"),
         (["sub", "--map", str(tmp_path / "missing.toml")], "cannot be read"),
         (["sub", "--accept", "yesterday"], "yesterday"),
     ):

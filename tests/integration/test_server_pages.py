@@ -1,4 +1,4 @@
-"""Who can read the pages of an administration server and of a console, which have TLS of their own."""
+"""Rights to read the pages of an administration server and of a console, which have their own TLS."""
 
 import asyncio
 import http.client
@@ -124,11 +124,11 @@ def test_on_this_machine_a_token_is_checked_if_there_is_one(
 def test_a_server_with_a_bad_token_file_does_not_start(tmp_path: Path, serve: Serve, pages: tuple[str, ...]) -> None:
     path = token_in(tmp_path)
     path.chmod(0o640)
-    with pytest.raises(ConfigurationError, match="others may use this file"), serve(tmp_path, "0.0.0.0", path):
+    with pytest.raises(ConfigurationError, match="other users can access this file"), serve(tmp_path, "0.0.0.0", path):
         pass
     path.chmod(0o600)
     path.write_text("short")
-    with pytest.raises(ConfigurationError, match="a token of 5 bytes"), serve(tmp_path, "0.0.0.0", path):
+    with pytest.raises(ConfigurationError, match="the token has 5 bytes"), serve(tmp_path, "0.0.0.0", path):
         pass
 
 

@@ -229,5 +229,5 @@ def test_a_subscriber_that_opens_no_stream_in_time_is_refused(monkeypatch: pytes
             return await Reader(silent).receive(), plant.server.counters.by_cause("subscriptions_refused")
 
     refused, counted = asyncio.run(connect())
-    assert refused == StreamRefused("protocol", "there was no login within 0.1 s")
+    assert refused == StreamRefused("protocol", "no login within 0.1 s")
     assert counted == {"protocol": 1}

@@ -1,4 +1,4 @@
-"""`penstock top` before real nodes, and before what only looks like one."""
+"""`penstock top` with real nodes, and with servers that are no nodes."""
 
 import asyncio
 import contextlib

@@ -52,7 +52,7 @@ def test_a_child_is_moved_returned_and_shown_below_whom_it_is(tmp_path: Path) ->
         ]
 
         said = ordered("move", left.place, "leaf", "--to", right.place, "--reason", "load")
-        assert said == f"{left.place}: move is under way\n"
+        assert said == f"{left.place}: move was started\n"
         wait_until(lambda: right.children() == ["leaf"] and left.children() == [], "the move")
         moved = [json.loads(line) for line in ordered("tree", "--json", *everybody).splitlines()]
         assert {each["name"]: each["parent"] for each in moved}["leaf"] == "right"
@@ -62,7 +62,7 @@ def test_a_child_is_moved_returned_and_shown_below_whom_it_is(tmp_path: Path) ->
         wait_until(lambda: left.children() == ["leaf"], "the return")
         assert f"{left.place}: the agent refuses: nobody is not below left" in refused("move", left.place, "nobody")
         assert "is no standby" in refused("promote", left.place)
-        assert "either a plant or pages" in refused("tree")
+        assert "either a plant or the pages" in refused("tree")
 
 
 @pytest.mark.spec("TREE-6")

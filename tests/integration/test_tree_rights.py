@@ -1,4 +1,4 @@
-"""What a party of a tree may have, by its administration server alone: no console, no operator of the tree."""
+"""Rights of a party of a tree, from its administration server alone: without a console or an operator of the tree."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -41,7 +41,7 @@ def test_a_witness_says_where_it_is_and_how(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"{facts['url']}/metrics") as answer:
             assert "penstock_witness_routers" in answer.read().decode()
         told = run_here("witness", "status", "--node", facts["url"].removeprefix("http://"))
-        assert told.stdout == "tower: epoch 0, granted to nobody yet; in touch with no router\n"
+        assert told.stdout == "tower: epoch 0, not granted yet; in touch with no router\n"
         process.process.send_signal(signal.SIGTERM)
         assert process.end() == 0
 
@@ -92,7 +92,7 @@ def test_a_plant_has_witnesses_each_in_its_own_place(tmp_path: Path) -> None:
     assert isinstance(tower, WitnessConfig)
     assert tower.state_directory == "state/tower"
     path.write_text(PLANT.format(port=7461))
-    with pytest.raises(ConfigurationError, match="tower and mast are both at"):
+    with pytest.raises(ConfigurationError, match="tower and mast have the same address"):
         check_files(Plant.load(path))
 
 
@@ -119,7 +119,7 @@ def test_a_page_that_other_machines_reach_is_read_with_the_files_of_the_document
         token.chmod(0o644)
         with running("top", str(path), "--once", "--json", "--interval", "0.1") as top:
             assert top.end() == 1
-            assert "others may use this file" in json.loads(top.out)["nodes"][0]["detail"]
+            assert "other users can access this file" in json.loads(top.out)["nodes"][0]["detail"]
 
 
 def test_a_witness_has_a_name_of_its_own(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_a_plants_document_is_refused_whose_voters_would_not_vote_together(tmp_p
     path = tmp_path / "plant.toml"
     for port, lease_ms, why in (
         (7471, 3_000, ""),
-        (7471, 1_000, "do not vote together"),
-        (7470, 3_000, "east and tower are both at"),
+        (7471, 1_000, "have different voting configurations"),
+        (7470, 3_000, "east and tower have the same address"),
     ):
         path.write_text(VOTERS.format(port=port, lease_ms=lease_ms))
         if not why:

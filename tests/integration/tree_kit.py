@@ -1,4 +1,4 @@
-"""Agents of a distribution tree, in this process or in ones of their own, and what their subscribers got."""
+"""Agents of a distribution tree, in this process or in their own, and the messages that their subscribers received."""
 
 import signal
 import threading
@@ -57,11 +57,11 @@ class AgentHere(NodeHere[LiveAgent]):
         return self.agent.status(0).why_alone
 
     def said(self, kind: str) -> list[dict[str, object]]:
-        """What it said or heard on the infostream."""
+        """The agent's messages of this kind on the infostream, sent and received."""
         return [each.values for each in self.agent.status(0).happenings if each.what == kind]
 
     def refusals(self) -> Counter[str]:
-        """How often it refused somebody, or somebody's answer, by cause."""
+        """Number of the agent's refusals of parties and of their answers, by cause."""
         found: Counter[str] = Counter()
         for each in (self.agent._core.environment.counters, self.agent._links.counters):
             found.update(each.by_cause("requests_refused"))

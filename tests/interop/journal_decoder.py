@@ -1,4 +1,4 @@
-"""Reads a journal's files with code that shares nothing with the product; protocol/journal.md is all it knows."""
+"""Reads a journal's files with code independent of the product, written from protocol/journal.md alone."""
 
 import struct
 from typing import NamedTuple

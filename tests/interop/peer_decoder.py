@@ -44,7 +44,7 @@ READERS = {6: _ids, 7: _ids, 8: _records, 9: _records, 10: _together, 11: _splic
 
 
 def join(spliced: dict[str, Any], held: dict[int, bytes]) -> bytes:
-    """The frame of records that it stands for."""
+    """The frame of records that a spliced frame was made from."""
     joined, at = b"", 0
     for said, number, offset, size in spliced["pieces"]:
         part = held.get(number, b"")[offset : offset + size]

@@ -1,4 +1,4 @@
-"""A capture read by code that shares nothing with the product: docs/reference/protocol/capture.md is all it knows."""
+"""Reads a capture with code independent of the product, written from docs/reference/protocol/capture.md alone."""
 
 from pathlib import Path
 

@@ -152,7 +152,7 @@ def test_a_capture_that_is_cut_off_gives_what_is_good_and_says_where_it_ends(
     assert len(messages) < len(whole)
     assert messages == whole[: len(messages)]
     assert len(messages) > len(whole) * share / 3
-    assert "cut off" in next(iter(source.damages)).what
+    assert "truncated" in next(iter(source.damages)).what
 
 
 @pytest.mark.spec("FEED-8")
@@ -179,4 +179,4 @@ def test_a_capture_in_which_the_numbers_begin_anew_is_survived(tmp_path: Path) -
         events = [len(event.batch) if isinstance(event, SourceReady) else event for event in source]
     assert sum(each for each in events if isinstance(each, int)) == 2 * facts("iex")[IEX_FILES[0]]["messages"]
     assert [type(each) for each in events if not isinstance(each, int)] == [SessionStarted, SessionEnded] * 2
-    assert [damage for damage in source.damages if "counts anew" in damage.what]
+    assert [damage for damage in source.damages if "restarted its numbers" in damage.what]

@@ -33,7 +33,7 @@ def test_vendor_encodings_are_named_and_never_taken_for_a_feed() -> None:
     for path in found:
         said = refusal(path)
         if ".frag" in path.name:
-            assert "binary, and in no known format; it begins " in said, path
+            assert "binary data of unknown format that begins " in said, path
         elif path.suffix == ".dbz":
             assert "Databento's older encoding (DBZ)" in said, path
         else:
@@ -49,8 +49,8 @@ def test_json_is_named() -> None:
 
 
 def test_documents_are_refused_with_their_first_words() -> None:
-    assert "text of no known layout; it begins '!" in refusal(DATA / "equity_ticks_lean" / "FORMAT.md")
-    assert "text of no known layout; it begins '# shared" in refusal(DATA / "README.md")
+    assert "text of unknown layout that begins '!" in refusal(DATA / "equity_ticks_lean" / "FORMAT.md")
+    assert "text of unknown layout that begins '# shared" in refusal(DATA / "README.md")
 
 
 def test_a_zip_archive_of_a_table_is_read() -> None:
@@ -72,7 +72,7 @@ def test_captures_of_other_protocols_are_not_called_sound() -> None:
     for path in found:
         done = run_here("feed", "info", path)
         assert done.returncode == 1, path
-        assert done.stdout.endswith("nothing in it could be read as a feed\n"), path
+        assert done.stdout.endswith("the file is not a known feed\n"), path
         assert "the first of those datagrams, to " in done.stdout, path
 
 

@@ -1,4 +1,4 @@
-"""What the routers of a pair and their witness say to each other does not change; it is read here from
+"""The frames between the routers of a pair and their witness do not change; they are decoded here from
 docs/reference/protocol/assured.md and docs/reference/protocol/lease.md alone."""
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A model in band, read by code that knows protocol/packet.md and models.md and nothing of the product."""
+"""Reads a model in band with code independent of the product, written from protocol/packet.md and models.md alone."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""Whether routers kept what they promise, by a history of what their clients did and were told. A pure function."""
+"""Checks the promises of routers against the history of their clients' calls and results. A pure function."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -15,16 +15,16 @@ TRUE_OUTCOMES = {
     "asynchronous": {"asynchronous", "stored", "known", "acknowledged", "refused"},
     "synchronous": {"synchronous", "degraded", "known", "acknowledged", "refused"},
 }
-"""What a publisher can have been told, by what it wanted (REPL-3)."""
+"""The possible results of a publisher's message, by its protection (REPL-3)."""
 
 DEAD = "dead"
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What is promised where the history was made."""
+    """The promises of the routers that the history is from."""
 
     wants: dict[str, frozenset[str]]
-    """By endpoint: the first levels of the topics that go there."""
+    """By endpoint: the first levels of its topics."""
 
     exclusive: frozenset[str] = frozenset()
     """Endpoints with one consumer at a time."""
@@ -37,8 +37,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     that is what was on both disks."""
 
     in_order: frozenset[str] = frozenset({"none", "asynchronous", "synchronous"})
-    """What messages wanted that are delivered in order. Where routers take turns, what only one of them has comes when
-    its turn has come again."""
+    """Protections whose messages are delivered in order. Where routers alternate, messages that only one of them has
+    are delivered when it is active again."""
 
 
 class _Transaction:
@@ -115,8 +115,8 @@ class _Judge:
                 yield f"{key} wanted {self.published[key].wanted} and was told {', '.join(sorted(untrue))}"
 
     def _unflagged(self) -> Iterator[str]:
-        """Of all deliveries of a message one may be without the flag. It need not be the first that was read: others
-        may have read theirs before."""
+        """One of a message's deliveries may be without the flag. It need not be the first in the histories: another
+        consumer may have read its delivery earlier."""
         for (endpoint, key), deliveries in self.deliveries.items():
             if endpoint != DEAD and sum(not each.is_redelivered for each in deliveries) > 1:
                 yield f"{endpoint} delivered {key} again and did not say so"
@@ -180,7 +180,7 @@ class _Judge:
         return transaction.outcome == "committed"
 
     def _is_undone(self, transaction: _Transaction) -> bool:
-        """As its client was told; or it never asked for the commit."""
+        """The client was informed of the rollback, or never requested the commit."""
         return transaction.outcome == "rolled back" or not transaction.was_asked
 
     # What did not come
@@ -203,7 +203,7 @@ class _Judge:
                 yield f"{key} was acknowledged ({self._outcome_of(message)}), and {endpoint} {what}"
 
     def _is_done_with(self, delivery: Delivered) -> bool:
-        """Whether somebody has settled it in such a way that it need not come again."""
+        """True if a consumer has settled the delivery, so that the message need not be delivered again."""
         settled = self.settled.get(delivery.delivery)
         if settled is None or settled.what != "ack":
             return False

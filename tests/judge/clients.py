@@ -17,16 +17,16 @@ from judge.workload import DEAD, FILLS, Access, Consumer, Publisher, Reader, Tra
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     publishers: dict[str, tuple[Wanted, ...]] = {}
-    """What their messages want, each one of these."""
+    """The protections of a publisher's messages, by its name; each message has one of them."""
 
     consumers: dict[str, str] = {}
-    """Of which endpoint, by name."""
+    """The endpoint of a consumer, by its name."""
 
     transactors: dict[str, Wanted] = {}
     access: Access
     seed: int
     life: int = 1
-    """Of how many of this name: what clients are called is called so once."""
+    """Number of the client among those of this name, because every client's name is used once."""
 
     history: str = ""
     is_draining: bool = False

@@ -66,7 +66,7 @@ class Crew:
             raise AssertionError(f"{self.name} ended: {self._errors.read_text()}")
 
     def close(self) -> None:
-        """However it ended: nobody goes on."""
+        """Kill the process, whatever the result: no client of it continues."""
         self._process.kill()
         self._end()
 

@@ -98,7 +98,7 @@ class CutOff(Fault):
 
 
 class Lost(Fault):
-    """What these hosts send to those is lost, and nobody is told; `is_mutual`: the other way round, too."""
+    """Packets from these hosts to those are lost, without an error; `is_mutual`: in both directions."""
 
     def __init__(self, name: str, sources: Sequence[Host], targets: Sequence[Host], *, is_mutual: bool = True) -> None:
         self.name = name

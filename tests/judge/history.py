@@ -100,7 +100,7 @@ class History:
 
 
 def read_history(*paths: Path) -> list[AnyLine]:
-    """Of all files, in order. The last line of a file may be a part of one: its writer was killed."""
+    """The lines of all files, in order. The last line of a file may be incomplete: its writer was killed."""
     decoder = msgspec.json.Decoder(AnyLine)
     found: list[AnyLine] = []
     for path in paths:

@@ -1,4 +1,4 @@
-"""What happens to a pair of message routers while it is judged, besides what happens to each of them."""
+"""Faults of a pair of message routers while it is judged, besides the faults of each router."""
 
 import contextlib
 from collections.abc import Callable
@@ -116,7 +116,7 @@ def full(router: RouterProcess) -> Fault:
 
 
 def isolated(stage: Stage) -> ToRouter:
-    """It hears nobody, and nobody hears it."""
+    """Cut the router off from all others, in both directions."""
 
     def make(router: RouterProcess) -> Fault:
         others = [stage.host_of(stage.other_than(router)), stage.witness_host, *stage.client_hosts]
@@ -126,7 +126,7 @@ def isolated(stage: Stage) -> ToRouter:
 
 
 def apart(stage: Stage, *, is_mutual: bool = True) -> ToRouter:
-    """The other router does not hear it; everybody else does."""
+    """Cut the way from the router to the other router, with `is_mutual` in both directions; all other ways work."""
 
     def make(router: RouterProcess) -> Fault:
         name = f"{router.config.name} {'apart' if is_mutual else 'not heard by the other'}"
@@ -137,7 +137,7 @@ def apart(stage: Stage, *, is_mutual: bool = True) -> ToRouter:
 
 
 def far_from_clients(stage: Stage) -> ToRouter:
-    """One of the clients' hosts does not reach it."""
+    """One of the hosts with clients cannot reach the router."""
     return lambda router: Lost(f"{router.config.name} far from clients", [stage.host_of(router)], [stage.left])
 
 

@@ -103,7 +103,7 @@ class Scene:
             crew.finish()
 
     def judge(self, rules: Rules = RULES) -> None:
-        """What there is so far."""
+        """Judge the history so far."""
         found = violations(read_history(self._path, *self._histories()), rules)
         assert not found, f"{len(found)} violations with seed {self.seed}: " + "\n".join(found[:20])
 
@@ -116,7 +116,7 @@ class Scene:
         return [path for crew in self.crews for path in crew.histories]
 
     def _bytes(self) -> int:
-        """How much clients have written down."""
+        """Size of the clients' histories."""
         self._check()
         return sum(path.stat().st_size for path in self._histories())
 

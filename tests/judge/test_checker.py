@@ -1,4 +1,4 @@
-"""The judge of message routers finds every kind of fault in made-up histories, and none where there is none."""
+"""The judge of message routers finds every kind of error in invented histories, and none in correct ones."""
 
 from pathlib import Path
 

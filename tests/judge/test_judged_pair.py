@@ -24,7 +24,7 @@ REPLACED = msgspec.structs.replace(RULES, firm=frozenset({"synchronous"}))
 told yet may come twice."""
 
 SYNCHRONOUS = msgspec.structs.replace(REPLACED, kept=frozenset({"synchronous"}))
-"""What holds although the other router has not been active since."""
+"""Rules for a history in which the other router has not been active afterwards."""
 
 
 @contextmanager

@@ -33,7 +33,7 @@ PACE_SECONDS = 0.03
 WORK, FILLS, DEAD = "work", "fills", "dead"
 REFUSED_SECONDS = 0.1
 DEATHS = 0.01
-"""How likely a session ends, each time that it could."""
+"""Probability that a session ends, at each opportunity."""
 
 
 def content_of(key: str) -> bytes:
@@ -48,7 +48,7 @@ def key_of(payload: bytes) -> str:
 
 
 class Access(msgspec.Struct, frozen=True):
-    """How clients reach the routers; beyond this machine with TLS and a secret."""
+    """The routers' addresses for clients; beyond the loopback interface with TLS and a secret."""
 
     places: tuple[str, ...]
     ca_file: str = ""
@@ -66,7 +66,7 @@ class Access(msgspec.Struct, frozen=True):
 
 
 class Worker(threading.Thread):
-    """Works until it is told that it is `finishing`; what it does not expect ends its process."""
+    """Works until `finishing` is set; an unexpected error ends its process."""
 
     def __init__(self, name: str, access: Access, seed: str, history: History) -> None:
         super().__init__(name=name, daemon=True)
@@ -89,7 +89,7 @@ class Worker(threading.Thread):
 
     @abstractmethod
     def live(self, client: Assured, name: str) -> None:
-        """Until it dies, or is told to finish."""
+        """Work until the session dies, or `finishing` is set."""
 
     def _session(self) -> Assured:
         return self._access.session(silence_ms=1_000, welcome_ms=1_000, answer_seconds=ANSWER_SECONDS)
@@ -164,7 +164,7 @@ class Publisher(Worker):
 
 
 class Reader(Worker):
-    """Somebody with a flow from an endpoint. When `is_draining` everything is acknowledged, and nobody dies."""
+    """A worker with a flow from an endpoint. With `is_draining`, everything is acknowledged and no session dies."""
 
     def __init__(self, name: str, access: Access, seed: str, history: History, endpoint: str) -> None:
         super().__init__(name, access, seed, history)
@@ -181,7 +181,7 @@ class Reader(Worker):
 
     @abstractmethod
     def work(self, client: Assured, queue: AssuredEndpoint, name: str, messages: list[Delivery]) -> bool:
-        """Whether it lives on."""
+        """Return True if the session continues."""
 
     def dies(self) -> bool:
         return not self.is_draining and self.chance.random() < DEATHS

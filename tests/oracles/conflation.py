@@ -1,4 +1,4 @@
-"""What updates conflate to by the model's contract, slowly: every update is kept, and each field is looked at alone."""
+"""Conflation of updates by the model's contract, slowly: every update is kept, and each field is computed alone."""
 
 import math
 from collections.abc import Sequence

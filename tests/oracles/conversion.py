@@ -185,7 +185,7 @@ class OracleState:
         return OK
 
     def volume(self, instrument: int) -> int:
-        """Of regular and extended hours together."""
+        """Volume of regular and extended hours together."""
         values = self.statistics(instrument)
         return values[VOLUME] + values[EXTENDED_VOLUME]
 

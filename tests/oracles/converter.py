@@ -91,12 +91,12 @@ class OracleConverter:
         self.source = source
         self.midnight_ns = midnight_ns
         self.instruments: dict[Any, Instrument] = {}
-        """By the venue's key."""
+        """Instruments by the venue's key."""
         self.by_symbol: dict[str, Instrument] = {}
         self.orders: dict[int, dict[str, Any]] = {}
         self.malformed = self.unmatched = 0
         self.hours = 0
-        """What the feed says of the session: 1 regular, 2 extended hours, 3 no more messages."""
+        """State of the session in the feed: 1 regular, 2 extended hours, 3 no more messages."""
 
     def convert(self, sequence: int, data: bytes, receive_ns: int = 0) -> list[tuple[str, int, int, int, bytes]]:
         try:

@@ -65,7 +65,7 @@ class FanoutOracle:
         return owed
 
     def leave_live(self, child: int) -> dict[int, int]:
-        """By leg: through which sequence the child has everything, if what it is owed is forgotten."""
+        """By leg: the sequence through which the child has everything, if its queue is dropped."""
         left = {}
         for number, leg in self.children[child].legs.items():
             if leg.is_live:

@@ -15,13 +15,13 @@ INTEREST_MASK, DESTINATION, TAGS = 4, 5, 6
 SIZE_MAX = 65_507
 
 Content = Callable[[int, int, bytes], bool]
-"""Whether a message of this model and version with this content is wanted."""
+"""True if a message of this model and version with this content matches."""
 
 
 @dataclass
 class OracleStream:
     expected: dict[int, int] = field(default_factory=dict)
-    """By consumer that listens: the first number that it knows nothing of."""
+    """By listening consumer: the first number that was not reported to it."""
     position: int = 0
     begun: int | None = None
     ended: int | None = None
@@ -83,7 +83,7 @@ class FilterOracle:
         return sent
 
     def catch_up(self, stream: OracleStream, sequence: int) -> dict[int, int]:
-        """The consumers that must be told, and what."""
+        """The consumers that need a report of a gap, and the size of the gap."""
         told = {consumer: sequence - expected for consumer, expected in stream.expected.items() if expected <= sequence}
         for consumer in told:
             stream.expected[consumer] = sequence + 1

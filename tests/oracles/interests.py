@@ -24,7 +24,7 @@ def split_pattern(pattern: str) -> list[str]:
 
 
 def matches(interest: str, topic: str, tags: tuple[str, ...] = ()) -> bool:
-    """Whether the interest, without a leading '!', wants the message."""
+    """True if the interest, without a leading '!', matches the message."""
     if interest.startswith("#"):
         return interest[1:] in tags
     if interest.startswith("/"):

@@ -18,7 +18,7 @@ class SlowWatch:
         self.changed: set[int] = set()
 
     def drain(self, now_ns: int, wall_ns: int) -> set[int]:
-        """The slots that are told now."""
+        """The slots notified at this time."""
         is_open = self.session[0] <= wall_ns < self.session[1]
         interval_ns = int(NS / self.rule.per_second) if self.rule.per_second else 0
         found = set()

@@ -29,5 +29,5 @@ def forged(kind: str, *contents: bytes, is_sealed: bool = True) -> Iterator[tupl
 
 
 def contents(segment: Segment) -> list[bytes]:
-    """What is in a segment's files."""
+    """The content of a segment's files."""
     return [os.pread(fd, os.fstat(fd).st_size, 0) for fd in segment.fds]

@@ -1,4 +1,4 @@
-"""Whatever the delays and however the clocks drift within their bound: the true offset is within the error given."""
+"""With any delays, and any drift of the clocks within its bound, the true offset is within the reported error."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Whatever is packed comes out again, by the product's decoder, the independent one and the batch calls alike."""
+"""Packed messages are decoded unchanged: by the product's decoder, the independent one and the batch calls."""
 
 from collections import Counter
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Whatever happens to consumers around the end of a session: none is given a value of it after it was told."""
+"""Events of consumers around the end of a session: after the end, no consumer receives a value of the session."""
 
 from collections.abc import Callable
 from contextlib import ExitStack

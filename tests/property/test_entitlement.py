@@ -1,4 +1,4 @@
-"""What a token gives is never more than the policy, and never less than was asked for within it."""
+"""The grants of a token never exceed the policy, and include every requested topic within the policy."""
 
 import pytest
 from hypothesis import given

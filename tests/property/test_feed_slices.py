@@ -1,4 +1,4 @@
-"""However a recorded feed is cut, its slices give the messages of the whole, byte by byte."""
+"""For any cuts of a recorded feed, the slices give the messages of the whole feed, byte by byte."""
 
 import random
 from collections.abc import Iterator

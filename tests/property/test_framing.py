@@ -1,4 +1,4 @@
-"""Frames survive any cutting of their stream, and the decoder never keeps more than it said."""
+"""Frames survive any cuts of their stream, and the decoder never keeps more than it reports."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,5 @@
-"""Whatever a node misses of a group, and in whatever order the rest comes: it ends with the newest record of each item
-that was sent, and never goes back to an older one."""
+"""With any losses and any order of the packets of a group, a node ends with the newest record of each item that was
+sent, and never returns to an older one."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""A subscriber that joins what the map says misses nothing it wants."""
+"""A subscriber that joins the groups of the map misses no message of its topics."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Whatever two lines lose, repeat and reorder: every message once and in order, or reported lost."""
+"""With any losses, repetitions and order on two lines: every message once and in order, or reported lost."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Whatever the streams lose, however they interleave, whoever dies: every message once, in order, or a receipt."""
+"""With any losses, interleaving and failures of the streams: every message once, in order, or a receipt."""
 
 from collections.abc import Iterator
 

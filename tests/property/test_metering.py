@@ -80,7 +80,7 @@ class Driver:
             self.metering.give_back(pair, self.now_ns, is_sent)
 
     def wait(self, span_ns: int) -> None:
-        """The node wakes when the meter says, and a little late."""
+        """The node wakes at the meter's deadline, or a little later."""
         end_ns = self.now_ns + span_ns
         while (due_ns := self.metering.next_due_ns(self.now_ns)) is not None and due_ns <= end_ns:
             self.now_ns = min(end_ns, max(due_ns, self.now_ns) + self.late_ns)

@@ -1,4 +1,4 @@
-"""Filters and differences against a slow oracle that looks at everything."""
+"""Filters and differences against a slow oracle that checks every notification."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Checkers of the simulated distribution plant, by hand: what they let pass and what they do not."""
+"""Checkers of the simulated distribution plant, by hand: accepted and refused events."""
 
 import pytest
 

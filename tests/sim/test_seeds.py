@@ -1,4 +1,4 @@
-"""Whole plants under every fault, and checkers that do notice."""
+"""Whole plants under every fault, and checkers that find errors."""
 
 from collections.abc import Iterator
 from typing import Any

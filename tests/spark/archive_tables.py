@@ -1,4 +1,4 @@
-"""Archives whose tables are written by hand, for what reads them."""
+"""Archives with tables written by hand, for their readers."""
 
 import time
 from collections.abc import Mapping, Sequence

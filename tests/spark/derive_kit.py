@@ -109,7 +109,7 @@ def _worked(
 
 
 def run(spark: Any, derivation: Derivation, steps: Sequence[Mapping[str, pa.Table]]) -> dict[str, list[dict[str, Any]]]:
-    """What a derivation makes of these steps; rows sorted by all they have."""
+    """The rows that a derivation makes of these steps, sorted by all columns."""
     made: dict[str, list[Any]] = {name: [] for name in derivation.tables}
     before = {name: steps[0][name].slice(0, 0) for name in derivation.needs}
     carried = None

@@ -1,4 +1,4 @@
-"""Captures and feeds to be archived, and what must be in the archive afterwards."""
+"""Captures and feeds for the archive, and the expected content of the archive."""
 
 import random
 from datetime import date, timedelta
@@ -49,7 +49,7 @@ def converted(messages: int, symbols: int = 10) -> list[tuple[str, Origin, int, 
 
 
 def two_sessions(messages: int, symbols: int = 10) -> list[tuple[str, Origin, int, bytes]]:
-    """What an adapter publishes on two days: the session, the date and the lineage change, numbers go on."""
+    """Messages of an adapter on two days: the session, the date and the lineage change, numbers continue."""
     converter = Converter(ConverterTable.load("itch").compile(), STREAM, trading_date=DAY)
     made = []
     for number, name in enumerate(("monday", "tuesday"), start=1):

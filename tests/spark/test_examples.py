@@ -1,4 +1,4 @@
-"""The examples run as they are, and show what they say they show."""
+"""The examples run unchanged, with the results that they describe."""
 
 import re
 import runpy

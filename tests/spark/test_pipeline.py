@@ -56,7 +56,7 @@ def test_a_feed_is_archived_once_and_everybody_reads_the_same(spark: Any, tmp_pa
     assert readable_by_others(path) == []
     archive = Archive.open(path)
     reasons = sorted(row.reason for row in archive.frame(spark, "quarantine").collect())
-    assert "cut off" in reasons[0]
+    assert "truncated" in reasons[0]
     frame = archive.frame(spark, "trade")
     rows = account.rows["trade"]
     assert frame.count() == rows

@@ -100,7 +100,7 @@ def source(feed: Path, stream: int = 0) -> FeedSource:
 
 
 STAGED = ("staged", 2, 1)
-"""Killed when the derived rows are staged and not committed; one commit counts."""
+"""Killed when the derived rows are staged but not committed; only one commit counts."""
 
 PLACED = ("file-placed", 3, 2)
 """Killed with only some of their files in place; both count."""
@@ -271,7 +271,7 @@ def _last(path: Path) -> int:
         (("run", ".", "--archive", "a"), "holds no journal"),
         (("run", "day.itch", "--archive", "a"), "needs a converter table"),
         (("run", "day.itch", "--archive", "a", "--table", "itch", "--follow"), "cannot be followed"),
-        (("run", "day.itch", "--archive", "a", "--table", "itch", "--date", "yesterday"), "no date"),
+        (("run", "day.itch", "--archive", "a", "--table", "itch", "--date", "yesterday"), "not a date"),
         (("run", "day.itch", "--archive", "a", "--table", "itch"), "needs a date"),
         (("run", "day.itch", "--archive", "a", "--table", "unheard-of"), "unheard-of"),
         (
@@ -282,7 +282,7 @@ def _last(path: Path) -> int:
         (("replay", "nowhere"), "is not there"),
         (("replay", "."), "holds neither an archive (_archive.json) nor a journal (*.journal)"),
         (("tables", "nowhere"), "holds no archive"),
-        (("retain", "nowhere"), "what to keep is not said"),
+        (("retain", "nowhere"), "--days or --since is required"),
     ],
 )
 def test_what_is_wrong_is_said_before_spark_is_started(

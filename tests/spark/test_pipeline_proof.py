@@ -1,4 +1,4 @@
-"""From a capture of two adapters to the archive, and from there to the audit and to a replay."""
+"""From a capture of two adapters to the archive, and from the archive to the audit and to a replay."""
 
 from pathlib import Path
 from typing import Any

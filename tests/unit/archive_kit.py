@@ -1,4 +1,4 @@
-"""Archives without Spark: commits of small tables, and what everybody who reads Parquet must find in them."""
+"""Archives without Spark: commits of small tables, and their content for every reader of Parquet."""
 
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def replace_all(archive: Archive) -> Commit:
 
 
 def numbers_of(path: Path, table: str) -> list[int]:
-    """What a plain reader finds, sorted."""
+    """The rows for a plain reader, sorted."""
     if not (path / table).exists():
         return []
     return sorted(pq.read_table(path / table).column("seq").to_pylist())

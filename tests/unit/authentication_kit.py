@@ -10,7 +10,7 @@ NEXT_KEY = AuthenticationKey(8, bytes(range(1, 17)))
 def scope(
     *keys: AuthenticationKey, publisher_id: int = PUBLISHER_ID, first: int = 1, last: int = 1
 ) -> AuthenticationScope:
-    """Of one publisher; trailers are made with the last key."""
+    """The scope of one publisher; trailers are made with the last key."""
     held = keys or (KEY,)
     return AuthenticationScope("feed", held, held[-1].key_id, (VouchedPublisher(publisher_id, first, last),))
 

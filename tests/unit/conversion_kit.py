@@ -53,7 +53,7 @@ POPULATION: list[tuple[Any, ...]] = [
     *(("add_trade", at % INSTRUMENTS, at, (98 + at) * 10**8, 4, at, 0) for at in range(1, 7)),
     *(("set_level", BY_LEVEL, at % 2, (98 + at) * 10**8, 4, 1) for at in range(6)),
 ]
-"""What a state may begin with, so that changes find something."""
+"""Possible first changes of a state, so that later changes find orders, trades and levels."""
 
 
 def new_state(seed: int = 0) -> ConversionState:

@@ -30,7 +30,7 @@ SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
 
 
 def source(sequence: int) -> bytes:
-    """What the exchange says under a number."""
+    """The exchange's message with this number."""
     return f"S{sequence % 7}:{sequence}".encode()
 
 

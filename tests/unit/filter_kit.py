@@ -70,7 +70,7 @@ def batch_of(data: Sequence[bytes], *, first: int = 1, epoch: int = 1) -> Messag
 
 
 def sent(module: Forwarder) -> dict[int, list[Packet]]:
-    """What is in the outbox, which is emptied."""
+    """Take all packets from the outbox."""
     found: dict[int, list[Packet]] = {}
     for consumer, data in module.outbox.packets():
         found.setdefault(consumer, []).append(decode(data))

@@ -125,7 +125,7 @@ class Harness:
         self.handle(Tick())
 
     def nack(self, application: int, *ranges: tuple[int, int], key: StreamKey = KEY, epoch: int = 1) -> list[Packet]:
-        """What the application gets for its request."""
+        """The packets sent to the application for its request."""
         address = address_of(application)
         before = len(self.unicast[address])
         request = encode_nack(key.publisher_id, key.group, epoch, ranges)
@@ -184,7 +184,7 @@ class Harness:
 def harness(
     *, receiver: dict[str, Any] | None = None, models: Sequence[Any] = (), group_map: Any = None, **config: Any
 ) -> Harness:
-    """Of a module that asks for what is missing at its next Tick."""
+    """A harness of a module that requests missing packets at its next Tick."""
     network = ReceiverConfig(**{"nack_delay_us": 0, **(receiver or {})})
     settings = FilterConfig(**{"applications_max": 16, "conditions_max": 32, "receiver": network, **config})
     return Harness(

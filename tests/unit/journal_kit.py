@@ -1,4 +1,4 @@
-"""What the journal's tests share."""
+"""Common parts of the journal's tests."""
 
 from pathlib import Path
 

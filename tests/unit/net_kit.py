@@ -40,7 +40,7 @@ NEWER = ControlProtocol("echo", Version(1, 3), Say | Number | Later)
 
 
 class HandClock:
-    """Stands still unless told."""
+    """A clock that moves only when the test sets it."""
 
     def __init__(self, wall_ns: int = 1_000) -> None:
         self.wall = wall_ns
@@ -113,7 +113,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def echo(connection: Any) -> None:
-    """What the servers of these tests serve."""
+    """A service that returns every message."""
     async for message in connection:
         await connection.send(message)
 

@@ -35,7 +35,7 @@ class Quotes:
         self.watch.notice(slot)
 
     def drain(self, now_ns: int, wall_ns: int = 0) -> list[int]:
-        """The slots that are told now."""
+        """The slots notified at this time."""
         found = []
         while (told := self.watch.next(now_ns, wall_ns)) is not None:
             found.append(told[0])

@@ -1,4 +1,4 @@
-"""A stream service without sockets: published packets, tokens, and what its subscribers were told."""
+"""A stream service without sockets: published packets, tokens, and a log of the subscribers' events."""
 
 from collections.abc import Sequence
 

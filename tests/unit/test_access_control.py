@@ -75,7 +75,7 @@ def test_parties_are_found_by_name_subscription_and_expiry_until_they_leave() ->
 
 def test_tokens_are_needed_where_they_are_checked() -> None:
     assert AccessControl[Party]().verify("", 0) is None
-    with pytest.raises(TokenError, match="is needed"):
+    with pytest.raises(TokenError, match="is required"):
         by_token().verify("", 0)
 
 

@@ -1,4 +1,4 @@
-"""What an adapter's configuration may say."""
+"""The configuration of an adapter."""
 
 import pytest
 
@@ -20,5 +20,5 @@ def test_a_framing_of_ones_own_is_named_like_any_other() -> None:
     assert "moldudp64, iextp, soupbintcp, file, contribution" in str(refused.value)
     register_datagram_format(Toy())
     SourceStreamConfig(id=1, name="s", framing="toy", lines=lines).check_framing()
-    with pytest.raises(ConfigurationError, match="does not go with"):
+    with pytest.raises(ConfigurationError, match="does not match the other keys"):
         SourceStreamConfig(id=1, name="s", framing="toy")

@@ -1,4 +1,4 @@
-"""Who may be an adapter of a feed, what it gets, and how it loses it."""
+"""Adapters of a feed: the right to be one, its streams and keys, and its loss."""
 
 import pytest
 

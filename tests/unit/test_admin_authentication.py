@@ -1,4 +1,4 @@
-"""The administration server and authentic packets: who gets keys, which epochs count, and when keys change."""
+"""The administration server and authentic packets: holders of keys, valid epochs, and changes of keys."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What was handed out is watched: tokens, keys and event numbers after cancel, modify, restart and failover."""
+"""Issued tokens, keys and event numbers after cancel, modify, restart and failover."""
 
 import msgspec
 import pytest

@@ -42,7 +42,7 @@ def test_a_peer_without_a_first_message_in_time_is_refused() -> None:
         server.admission.arrived("quick")
         async with asyncio.timeout(PATIENCE_SECONDS):
             await server.is_ended.wait()
-        assert server.ended == [("silent", ("late", "there was no login within 0.01 s"))]
+        assert server.ended == [("silent", ("late", "no login within 0.01 s"))]
         assert server.counters.by_cause("requests_refused") == {"late": 1}
         assert server.admission.expected == set()
 

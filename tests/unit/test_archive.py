@@ -330,7 +330,7 @@ def test_the_list_of_tables_says_how_far_each_source_is_read(path: Path) -> None
     lines = CliRunner().invoke(app, ["tables", str(path)], catch_exceptions=False).output.splitlines()
     assert lines[1:] == [
         "feed day.itch (stream 1, 2024-01-02, XNAS): all of it",
-        "feed next.itch (stream 2, XNAS): 1 of 4 slices; the same run goes on",
+        "feed next.itch (stream 2, XNAS): 1 of 4 slices; run the same command to continue",
         "journal /captured.d: up to record 12,345",
         "1 commits",
     ]

@@ -1,4 +1,4 @@
-"""The account that a message router gives of its endpoints, and how it is judged."""
+"""The account of a message router's endpoints, and its evaluation."""
 
 import asyncio
 from pathlib import Path

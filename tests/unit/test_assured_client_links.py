@@ -1,4 +1,4 @@
-"""Who may do what at a message router, and how much of it waits for a client or a disk."""
+"""Rights of clients at a message router, and bounds of requests that wait for a client or a disk."""
 
 import asyncio
 from pathlib import Path

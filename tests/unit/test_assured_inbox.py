@@ -1,4 +1,4 @@
-"""What a flow brings, and what is settled of it."""
+"""Messages of a flow, and their settlement."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a voter for the lease of a pair has promised is on its disk, or it does not vote (REPL-14)."""
+"""Promises of a voter for the lease of a pair are on its disk, or it does not vote (REPL-14)."""
 
 import asyncio
 import os

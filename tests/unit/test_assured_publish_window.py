@@ -1,4 +1,4 @@
-"""What a publisher keeps until it is acknowledged: windows, resends, outcomes, transactions (REPL-1, -3, -10)."""
+"""Messages of a publisher before their acknowledgement: windows, resends, outcomes, transactions (REPL-1, -3, -10)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who wants a message by its content (REPL-1), and what decides how it is replicated (REPL-2, REPL-3)."""
+"""Matching of messages by content (REPL-1), and the choice of their replication (REPL-2, REPL-3)."""
 
 import pytest
 

@@ -49,7 +49,7 @@ def test_ls(path: Path) -> None:
     assert heading.split() == ["first", "last", "bytes", "from", "(UTC)", "to", "state"]
     assert [row.split()[-1] for row in rows] == ["sealed"] * (len(rows) - 1) + ["open"]
     assert "1970-01-01 00:00:00.000" in rows[0]
-    assert durable == "on the disk for sure up to 12"
+    assert durable == "guaranteed to be on the disk up to 12"
     reports = [json.loads(line) for line in run("ls", path, "--json").stdout.splitlines()]
     assert reports[0]["first_sequence"] == 1
     assert reports[-1]["next_sequence"] == 13
@@ -167,7 +167,10 @@ def test_verify_names_the_damage_and_goes_on(tmp_path: Path) -> None:
         (("cat", "tcp://nowhere"), "error [config]: 'nowhere' is not an address"),
         (("cat", ".", "--from-time", "soon"), "error [config]: --from-time: 'soon' is not a time"),
         (("cat", ".", "--from-time", "1", "--from", "1"), "error [config]: --from and --from-time"),
-        (("serve", ".", "--host", "0.0.0.0"), "error [config]: 0.0.0.0: a control connection beyond this host needs"),
+        (
+            ("serve", ".", "--host", "0.0.0.0"),
+            "error [config]: 0.0.0.0: a control connection beyond the loopback interface needs",
+        ),
     ],
 )
 def test_mistakes_are_explained(arguments: tuple[str, ...], expected: str) -> None:
@@ -202,6 +205,6 @@ def test_nothing_in_a_record_reaches_the_terminal_as_a_control_sequence(tmp_path
 def test_a_directory_without_a_journal_is_not_an_empty_one(tmp_path: Path, command: str) -> None:
     result = run(command, tmp_path)
     assert result.returncode == 1
-    assert "holds no journal" in result.stderr
+    assert "contains no journal" in result.stderr
     JournalWriter.open(tmp_path / "new").close()
     assert run(command, tmp_path / "new").returncode == 0

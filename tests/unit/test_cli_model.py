@@ -80,7 +80,7 @@ def test_the_table_shows_padding_room_values_and_bits(tmp_path: Path) -> None:
 def test_an_unknown_form_is_refused_with_those_there_are() -> None:
     outcome = runner.invoke(app, ["show", "quote", "--as", "xml"])
     assert outcome.exit_code == 2
-    assert "'--as': 'xml' is none of: table, arrow, spark, json, numpy" in outcome.stderr
+    assert "'--as': 'xml' must be one of: table, arrow, spark, json, numpy" in outcome.stderr
 
 
 def test_a_shipped_model_can_be_checked_by_name() -> None:
@@ -127,7 +127,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
 def test_the_command_writes_one_line_and_ends_with_status_1() -> None:
     ended = run_here("model", "show", "qoute")
     assert ended.returncode == 1
-    assert re.fullmatch(r"error \[model\]: no model 'qoute' .*\n", ended.stderr)
+    assert re.fullmatch(r"error \[model\]: unknown model 'qoute' .*\n", ended.stderr)
 
 
 def test_an_incompatible_version_is_refused(tmp_path: Path) -> None:

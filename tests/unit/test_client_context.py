@@ -1,4 +1,4 @@
-"""What a client opens with a token of its administration server is adopted, or the token is given back."""
+"""A stream opened by a client with a token of its administration server is adopted, or the token is returned."""
 
 from types import SimpleNamespace
 from typing import Any, cast

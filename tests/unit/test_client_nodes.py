@@ -1,4 +1,4 @@
-"""Conditions on what a distribution node gives: refused before the node is asked if nothing could meet them."""
+"""Conditions on the data of a distribution node: conditions that cannot be met are refused without a request."""
 
 from typing import Any
 

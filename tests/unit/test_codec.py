@@ -1,4 +1,4 @@
-"""The packet format: its layout, what is accepted, what is refused and why."""
+"""The packet format: its layout, accepted packets, and refused ones with their causes."""
 
 import gc
 import struct

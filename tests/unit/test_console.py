@@ -115,9 +115,9 @@ def test_sessions_are_bounded_and_keys_are_long() -> None:
 @pytest.mark.parametrize(
     ("values", "what"),
     [
-        ({"host": "0.0.0.0"}, "no TLS"),
-        ({"certificate": "x.pem"}, "belong together"),
-        ({"admin_url": "http://x"}, "is no address"),
+        ({"host": "0.0.0.0"}, "which needs TLS"),
+        ({"certificate": "x.pem"}, "require each other"),
+        ({"admin_url": "http://x"}, "is not an address"),
         ({"agents": ("nowhere",)}, "is not an address"),
         ({"port": 70_000}, "65535"),
     ],

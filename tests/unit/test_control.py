@@ -72,9 +72,9 @@ def test_rubbish_is_the_peers_fault(payload: bytes) -> None:
 
 
 def test_what_is_not_ours_to_send() -> None:
-    with pytest.raises(LocalProtocolError, match="Later is no message"):
+    with pytest.raises(LocalProtocolError, match="Later is not a message"):
         ECHO.encode(Later("x"), SIZE_MAX)
-    with pytest.raises(LocalProtocolError, match="at most 100"):
+    with pytest.raises(LocalProtocolError, match="limit is 100"):
         ECHO.encode(Say("x" * 100), SIZE_MAX)
 
 

@@ -341,7 +341,7 @@ def test_callers_mistakes() -> None:
     with pytest.raises(LocalProtocolError, match="handshake"):
         core.handle(Send(Say("x")), 0)
     core.handle(Connected(), 0)
-    with pytest.raises(LocalProtocolError, match="once"):
+    with pytest.raises(LocalProtocolError, match="connected before"):
         core.handle(Connected(), 0)
     with pytest.raises(LocalProtocolError, match="does not accept event str"):
         core.handle("nonsense", 0)  # type: ignore[arg-type]

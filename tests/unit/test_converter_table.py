@@ -1,4 +1,4 @@
-"""Tables: what the language can say, and how its mistakes are told."""
+"""Tables: the features of the language, and the messages for errors in a table."""
 
 import io
 import struct

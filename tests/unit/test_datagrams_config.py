@@ -1,4 +1,4 @@
-"""Where events go by UDP: what can be configured, and what cannot."""
+"""The configuration of events over UDP: valid and invalid."""
 
 import pytest
 

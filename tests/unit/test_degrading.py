@@ -1,4 +1,4 @@
-"""When an active router may acknowledge what the other one has not got (REPL-8)."""
+"""Conditions for acknowledging messages that the other router does not have (REPL-8)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a subscription keeps for its application besides messages: the newest, and how many there were."""
+"""Data of a subscription besides messages: the newest message, and counts."""
 
 from penstock.middleware.core.delivery_record import DeliveryRecord
 from penstock.middleware.core.events import SessionEvent

@@ -1,4 +1,4 @@
-"""Who can read the page of a node."""
+"""Rights to read the page of a node."""
 
 import asyncio
 import contextlib
@@ -125,9 +125,9 @@ def test_a_token_is_not_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("token", "mode", "said"),
     [
-        (b"a-token-of-the-operator", 0o640, "others may use this file"),
-        (b"short", 0o600, "a token of 5 bytes"),
-        (b"x" * 2_000, 0o600, "a token of 1026 bytes"),
+        (b"a-token-of-the-operator", 0o640, "other users can access this file"),
+        (b"short", 0o600, "the token has 5 bytes"),
+        (b"x" * 2_000, 0o600, "the token has 1026 bytes"),
         (b"two words are no token", 0o600, "characters"),
         (b"header\r\nInjected: yes-indeed", 0o600, "characters"),
     ],
@@ -198,7 +198,7 @@ def test_top_reads_a_page_with_its_certificate_and_token(tmp_path: Path) -> None
         assert (reading.outcome, "TLS" in reading.why) == ("unreachable", True)
         Path(files.token_file).chmod(0o644)
         reading = asyncio.run(fetch(pinned))
-        assert (reading.outcome, "others may use this file" in reading.why) == ("unreachable", True)
+        assert (reading.outcome, "other users can access this file" in reading.why) == ("unreachable", True)
 
 
 def test_an_address_with_tls_needs_both_files() -> None:

@@ -384,7 +384,7 @@ def test_mistakes_of_the_driver_are_refused() -> None:
         buffer_consumer(core, 0)
     with pytest.raises(LocalProtocolError, match="subscription 1 already"):
         core.handle(Subscribe(0, 1, ["md.a"]), NOW)
-    with pytest.raises(LocalProtocolError, match="no consumer 3"):
+    with pytest.raises(LocalProtocolError, match="unknown consumer 3"):
         core.handle(Subscribe(3, 1, ["md.a"]), NOW)
     with pytest.raises(LocalProtocolError, match="no ring"):
         core.handle(Overrun(0, 0), NOW)

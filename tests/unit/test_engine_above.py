@@ -1,4 +1,4 @@
-"""What a node makes of what comes from the node above, and tells its consumers of it."""
+"""Events from the node above, and their effect on consumers."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def image(value: int, *, version: int, is_repair: bool = False) -> Image:
 
 @pytest.mark.spec("MUX-1", "METR-4")
 def test_an_image_of_what_is_there_takes_nothing_away_that_waits() -> None:
-    """The end of an earlier subscription above may bring an update before the image of the next one does."""
+    """After an unsubscription above, an update may arrive before the image of the next subscription."""
     core = engine(classes=("critical", "metered"), keeps="wanted", has_upstream=True, limits=MeteringLimits())
     buffer, _ = buffer_consumer(core, 0)
     core.handle(Subscribe(0, 1, ["md.a"], "metered", per_second=10), NOW)

@@ -1,4 +1,4 @@
-"""Many pairs at once: what a subscription gets, and what becomes of it when rules change."""
+"""Many pairs at once: classes of subscriptions, before and after a change of the rules."""
 
 from penstock.engine import (
     ClassMap,

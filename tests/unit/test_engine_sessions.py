@@ -1,4 +1,4 @@
-"""What becomes of records when the session that they came from is over."""
+"""Records after the end of their session."""
 
 import pytest
 

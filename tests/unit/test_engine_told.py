@@ -1,4 +1,4 @@
-"""What consumers are told of what they did not get, and what survives a change of classes, rates and models."""
+"""Reports of losses to consumers, and state that survives a change of classes, rates and models."""
 
 import pytest
 

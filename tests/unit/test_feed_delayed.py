@@ -1,4 +1,4 @@
-"""What an adapter published goes into its journal, and comes out again exactly as late as it must."""
+"""An adapter's messages go into its journal, and are published again after exactly the delay."""
 
 import errno
 import threading

@@ -37,7 +37,7 @@ def test_a_file_is_read_whole_and_cut_off_at_every_byte() -> None:
         whole = sum(end <= size for end in ends[1:])
         assert messages == MESSAGES[:whole]
         assert len(damages) == (size not in ends), size
-        assert all(damage.startswith(f"at {ends[whole]}: a message is cut off") for damage in damages)
+        assert all(damage.startswith(f"at {ends[whole]}: a message is truncated") for damage in damages)
 
 
 def test_a_compressed_file_in_several_members_is_read_and_survives_every_cut() -> None:
@@ -47,7 +47,7 @@ def test_a_compressed_file_in_several_members_is_read_and_survives_every_cut() -
         messages, damages = read_itch(packed[:size])
         assert messages == MESSAGES[: len(messages)]
         assert damages or messages == MESSAGES[: len(messages)]
-    assert any("cut off" in each for each in read_itch(packed[:-9])[1])
+    assert any("truncated" in each for each in read_itch(packed[:-9])[1])
 
 
 def test_a_file_larger_than_a_chunk_is_numbered_through() -> None:
@@ -204,7 +204,7 @@ def test_info_counts_streams_gaps_repetitions_and_resets(tmp_path: Path) -> None
     assert [(gap.first, gap.last) for gap in first.gaps] == [(14, 19)]
     assert first.types == {"A": 5, "B": 5}
     assert (second.session, second.messages) == ("t", 1)
-    assert report.skipped == {"datagrams of no format that is known": 1}
+    assert report.skipped == {"datagrams of unknown format": 1}
     assert report.damages_total == 1
 
 

@@ -1,4 +1,4 @@
-"""The index of a recorded feed: when it is made, when it is made again, and what it says of bad files."""
+"""The index of a recorded feed: when it is built, when it is rebuilt, and its errors for bad files."""
 
 import gzip
 import os
@@ -137,7 +137,7 @@ def test_files_that_are_cut_off_or_corrupt(tmp_path: Path, name: str, slice_size
     kinds = [each for each in bad if each[1] == "kind"]
     (cut,) = [each for each in bad if each[1] == "damaged"]
     assert cut[0] == places[-1]
-    assert "cut off" in cut[2]
+    assert "truncated" in cut[2]
     assert len(kinds) == 1
     assert kinds[0][0] == (places[700] + 2 if slice_size and name == "day.itch" else 701)
     assert "message 701 of" in kinds[0][2]

@@ -1,4 +1,4 @@
-"""What adapters say to each other, as bytes."""
+"""Messages between adapters, as bytes."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What an adapter remembers of the administration server, and when it registers again."""
+"""An adapter's state from the administration server, and the times of its registrations."""
 
 import threading
 from collections.abc import Iterable
@@ -109,7 +109,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "tokens.json"
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(ConfigurationError, match="no state of tokens"):
+    with pytest.raises(ConfigurationError, match="not a token state"):
         TokenGate(path)
 
 

@@ -1,4 +1,4 @@
-"""What a file is called: nothing is taken for a feed that is none, and nothing is called sound that was not read."""
+"""Verdicts about files: no other file is reported as a feed, and no unread file as sound."""
 
 import gzip
 import io
@@ -61,10 +61,10 @@ FOREIGN = {
     "a.csv": (b'[{"price": 1}]', "JSON"),
     "a.parquet": (b"PAR1" + bytes(40), "Parquet"),
     "a.bz2": (b"BZh91AY&SY" + bytes(40), "bzip2"),
-    "a.gz.gz": (gzip.compress(gzip.compress(b"x")), "compressed once more, with gzip"),
+    "a.gz.gz": (gzip.compress(gzip.compress(b"x")), "compressed twice, the second time with gzip"),
     "readme.md": (b"# Readme\n\nSome words.\n", "begins '# Readme'"),
-    "mold.dat": (encode_packet("", 1, [b"A" * 36]), "binary, and in no known format; it begins 20 20"),
-    "noise": (random.Random(7).randbytes(5_000), "binary, and in no known format"),
+    "mold.dat": (encode_packet("", 1, [b"A" * 36]), "binary data of unknown format that begins 20 20"),
+    "noise": (random.Random(7).randbytes(5_000), "binary data of unknown format"),
     "two.zip": (zipped(b"1,2\n", "a.csv", "b.csv"), "has 2 files, not one: a.csv, b.csv"),
     "none.zip": (zipped_files(), "a zip archive without a file"),
     "cut.zip": (zipped(b"1,2\n", "a.csv")[:-30], "the zip file is damaged"),
@@ -80,7 +80,7 @@ def test_what_is_no_feed_is_an_error_that_says_what_was_seen(tmp_path: Path, nam
         done = run_here(*command)
         assert done.returncode == 1
         assert "ITCH messages" not in done.stdout
-        assert "nothing is damaged" not in done.stdout
+        assert "undamaged" not in done.stdout
         assert said in done.stderr
         assert name in done.stderr
     with pytest.raises(ConfigurationError):
@@ -141,7 +141,7 @@ def test_a_capture_of_tcp_is_not_called_sound(tmp_path: Path) -> None:
     shown = run_here("feed", "info", path)
     assert shown.returncode == 1
     assert "skipped: 2 frames, TCP, not UDP" in shown.stdout
-    assert shown.stdout.endswith("nothing in it could be read as a feed\n")
+    assert shown.stdout.endswith("the file is not a known feed\n")
     ran = run_here("convert", "run", "itch", path)
     assert ran.returncode == 1
     assert "the capture has no UDP datagram; of 2 frames: 2 TCP, not UDP" in ran.stderr
@@ -154,7 +154,7 @@ def test_a_capture_of_an_unknown_protocol_says_how_it_begins(tmp_path: Path) -> 
     shown = run_here("feed", "info", path)
     assert shown.returncode == 1
     assert "the first of those datagrams, to 239.1.2.3:5000 (at 24), begins 1f d2 26 01" in shown.stdout
-    assert "nothing is damaged" not in shown.stdout
+    assert "undamaged" not in shown.stdout
     assert run_here("convert", "run", "itch", path).returncode == 1
 
 
@@ -163,7 +163,7 @@ def test_what_was_skipped_is_not_forgotten_in_the_verdict(tmp_path: Path) -> Non
     path.write_bytes(pcap([frame(encode_packet("s", 1, [b"A"])), tcp()]))
     shown = run_here("feed", "info", path)
     assert shown.returncode == 0
-    assert shown.stdout.endswith("nothing is damaged of what was read; 1 frames were skipped\n")
+    assert shown.stdout.endswith("the parts that were read are undamaged; 1 frames were skipped\n")
 
 
 @pytest.mark.spec("DAY-2")
@@ -248,7 +248,7 @@ def test_itch_messages_of_a_wrong_size_are_not_called_sound(tmp_path: Path) -> N
     assert shown.returncode == 1
     assert shown.stdout.startswith("ITCH messages")
     assert f"damaged: 3 messages, from message {count + 1:,}, lack the size of their type" in shown.stdout
-    assert "nothing is damaged" not in shown.stdout
+    assert "undamaged" not in shown.stdout
     assert json.loads(run_here("feed", "info", path, "--json").stdout)["missized"] == 3
 
 
@@ -259,13 +259,13 @@ def test_a_capture_that_is_cut_off_before_its_first_frame_has_none(tmp_path: Pat
     assert run_here("feed", "info", path).returncode == 1
     ran = run_here("convert", "run", "itch", path)
     assert ran.returncode == 1
-    assert "the capture has no frame that could be read" in ran.stderr
+    assert "the capture has no readable frame" in ran.stderr
 
 
 def test_the_format_can_be_told(tmp_path: Path) -> None:
     path = tmp_path / "ticks"
     path.write_bytes(b"trade,1700000000000000000,AAPL,190.25,100,1\n")
-    assert "or tell the format csv" in run_here("feed", "info", path).stderr
+    assert "or set the format csv" in run_here("feed", "info", path).stderr
     assert run_here("feed", "info", path, "--format", "csv").returncode == 0
     assert '"AAPL"' in run_here("convert", "run", "csv-ticks", path, "--format", "csv").stdout
     with path.open("rb") as file, pytest.raises(ConfigurationError):

@@ -1,4 +1,4 @@
-"""The account that a filter module gives of every packet number. That accounts add up, the kit asserts everywhere."""
+"""The account of a filter module for every packet number. The kit checks the sums of accounts in all tests."""
 
 import asyncio
 from collections.abc import Iterable

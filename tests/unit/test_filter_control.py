@@ -1,4 +1,4 @@
-"""The filter protocol's messages: what they are on the wire, and what is refused."""
+"""The messages of the filter protocol: their encoding, and refusals."""
 
 import re
 from pathlib import Path

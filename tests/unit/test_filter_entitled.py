@@ -1,4 +1,4 @@
-"""What an application may have of what it wants."""
+"""Interests of an application within its rights."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""A filter's kernel: who gets which messages, and what the gaps say."""
+"""A filter's kernel: the recipients of messages, and the content of gaps."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a filter module allows: how many applications, interests, conditions and groups, and who shares a copy."""
+"""Limits of a filter module: applications, interests, conditions and groups; and sharing of copies."""
 
 import pytest
 
@@ -327,7 +327,7 @@ def test_what_was_prepared_need_not_be_read_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("penstock.filter.core.interests._predicates", lambda where, models: read.append(where) or {})
     module.handle(want)
     assert read == []
-    module.handle(LearnModel(shipped("quote")))  # but with a model that is new it is
+    module.handle(LearnModel(shipped("quote")))  # the condition is parsed again with a new model
     assert read == ["price > 1"]
     monkeypatch.undo()
     with pytest.raises(TopicError):

@@ -1,4 +1,4 @@
-"""A filter module between a network and its applications: repair by the module, and who gets what."""
+"""A filter module between a network and its applications: repair by the module, and the recipients of packets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A filter module that leaves repair to the receivers: it never waits, and nobody asks for more than is missing."""
+"""A filter module without repair of its own: it never waits, and receivers request only missing packets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The plant that `penstock init` writes listens where clients look without being told."""
+"""The plant of `penstock init` listens at the default addresses of clients."""
 
 import subprocess
 import sys

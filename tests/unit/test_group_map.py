@@ -1,4 +1,4 @@
-"""Which group a topic flows on, and which groups a subscriber has to join."""
+"""The group of a topic, and the groups that a subscriber has to join."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which copy of a message counts, when several adapters send it."""
+"""The choice among copies of a message from several adapters."""
 
 import sys
 from typing import Any

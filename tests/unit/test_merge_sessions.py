@@ -1,4 +1,4 @@
-"""Sessions of a source stream, told in order with its messages and once, however many adapters say it."""
+"""Session events of a source stream: once and in order with its messages, from any number of adapters."""
 
 from typing import Any
 
@@ -134,8 +134,8 @@ def dated(tag: int, date: str, number: int, *sources: int, term: int) -> list[Pa
 @pytest.mark.spec("DAY-1", "DAY-3")
 @pytest.mark.parametrize("tags", [(1, 2), (1, 1)])
 def test_a_name_that_the_venue_uses_every_day_is_another_session_on_another_date(tags: tuple[int, int]) -> None:
-    """Adapters that were restarted over night call both sessions "day": places in the source begin anew, even if both
-    sessions should have one tag."""
+    """Adapters restarted overnight call both sessions "day": positions in the source start again, even if both
+    sessions have the same tag."""
     merger = Merger()
     first = dated(tags[0], "2024-01-02", 0, 1, 2, 3, term=1)
     second = dated(tags[1], "2024-01-03", 3, 1, 2, 3, term=NEXT)

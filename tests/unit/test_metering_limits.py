@@ -1,4 +1,4 @@
-"""Which rate holds."""
+"""The choice of the rate in force."""
 
 import pytest
 

@@ -208,7 +208,7 @@ def test_nobody_contributes_a_model() -> None:
     bench.say(1, Contribute("desk", 1, [Contribution(MODEL_TOPIC, 0, 0, OWN_TEXT.encode())]))
     refusal = bench.refusal(1)
     assert refusal is not None
-    assert (refusal.code, "the plant's own" in refusal.reason) == ("contribution", True)
+    assert (refusal.code, "reserved for the plant" in refusal.reason) == ("contribution", True)
 
 
 @pytest.mark.spec("ADM-6", "SYNC-7")

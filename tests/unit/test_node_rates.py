@@ -11,7 +11,7 @@ from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf, 1e13])
 def test_what_is_no_rate_is_refused(rate: float) -> None:
-    with pytest.raises(ConfigurationError, match="is no rate"):
+    with pytest.raises(ConfigurationError, match="is not a rate"):
         open_messages("127.0.0.1:1", "md.>", cls="metered", per_second=rate)
 
 

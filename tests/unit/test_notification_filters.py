@@ -1,4 +1,4 @@
-"""What is told of records, and when."""
+"""Notifications of records: their content and their time."""
 
 import datetime as dt
 

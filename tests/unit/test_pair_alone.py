@@ -1,5 +1,5 @@
-"""A pair that switches by itself, of which one router lacks endpoints (REPL-8, REPL-14): what only the active one
-has is not given up by a switch that nobody ordered."""
+"""A pair that switches by itself, with one router that lacks endpoints (REPL-8, REPL-14): an automatic switch does
+not give up messages that only the active router has."""
 
 from typing import Any
 

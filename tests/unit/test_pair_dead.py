@@ -1,4 +1,4 @@
-"""What the routers of a pair know of messages that were given up: why, and by which endpoint (REPL-12)."""
+"""Dead letters at the routers of a pair: the reason, and the endpoint that gave up the message (REPL-12)."""
 
 from typing import Any
 

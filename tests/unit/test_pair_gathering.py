@@ -1,4 +1,4 @@
-"""When the active router of a pair sends what is to be copied (REPL-2, REPL-3)."""
+"""The time at which the active router of a pair sends its copies (REPL-2, REPL-3)."""
 
 from paired_kit import QUEUE, Router, connect, let_go
 from penstock.assured.core.pair.protocol import PeerFrame, SwitchHere

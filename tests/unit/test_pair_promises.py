@@ -1,4 +1,4 @@
-"""What holds at both routers of a pair over switches, restarts and lost links (REPL-7, REPL-8, REPL-10, REPL-13)."""
+"""Promises of both routers of a pair over switches, restarts and lost links (REPL-7, REPL-8, REPL-10, REPL-13)."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""What a transaction publishes goes to the other router as it comes, and is held aside there (REPL-10)."""
+"""Messages published in a transaction are copied to the other router immediately, and held there until the commit
+(REPL-10)."""
 
 import struct
 from typing import Any

@@ -116,7 +116,7 @@ def test_every_node_gets_what_the_document_says_and_what_follows_from_it(tmp_pat
         ("peers.port = 17501", "", "nasdaq-a"),
         ('name = "nasdaq-b"', 'name = "nasdaq-a"', "two nodes are called 'nasdaq-a'"),
         ('name = "nasdaq"', "", "missing key 'name'"),
-        ("[[feed.adapter]]", "[[feed.adaptor]]", "a feed has adapters"),
+        ("[[feed.adapter]]", "[[feed.adaptor]]", "a feed needs adapters"),
         ("[[player]]", "[[players]]", "unknown key 'players'"),
         ("port = 7401", "prot = 7401", "administration spare"),
     ],
@@ -132,7 +132,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, s
 @pytest.mark.parametrize(
     ("node", "said"),
     [
-        ('[[plant]]\nname = "p"\nadmin.credentials = "p.toml"', "p has nothing to distribute"),
+        ('[[plant]]\nname = "p"\nadmin.credentials = "p.toml"', "p distributes nothing"),
         ('[[plant]]\nname = "p"\nchannels = ["239.255.74.1:7401"]', "p would serve every process"),
         ('[[filter]]\nname = "f"', "f would serve every process"),
         ('[[agent]]\nname = "g"\nparent = "127.0.0.1:7420"', "g would serve every process"),
@@ -143,7 +143,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, s
         ('[[plant]]\nname = "p"\nsubscribe = ["md.>.x"]\nadmin.credentials = "p.toml"', "plant p: subscribe"),
         ('[[mux]]\nname = "m"\nupstream.topics = ["md..x"]', "upstream: topics"),
         ('[[mux]]\nname = "m"\ncontrol.host = "0.0.0.0"', "tls and secret_file"),
-        ('[[edge]]\nname = "e"\nwebsocket.host = "0.0.0.0"', "that needs tls"),
+        ('[[edge]]\nname = "e"\nwebsocket.host = "0.0.0.0"', "which needs tls"),
     ],
 )
 def test_a_node_that_could_not_serve_is_refused_when_the_document_is_read(tmp_path: Path, node: str, said: str) -> None:
@@ -162,7 +162,7 @@ def test_where_a_node_shows_itself_is_forgotten_when_it_ends(tmp_path: Path) -> 
 
 
 def test_an_empty_plant_and_an_unknown_node_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="nothing runs"):
+    with pytest.raises(ConfigurationError, match="has no nodes"):
         load(tmp_path, 'name = "empty"')
     with pytest.raises(ConfigurationError, match="nasdaq-b"):
         load(tmp_path, PLANT).node("nasdaq-c")
@@ -174,7 +174,7 @@ def test_an_empty_plant_and_an_unknown_node_are_refused(tmp_path: Path) -> None:
         ('table = "itch"', 'table = "itchh"', "itch"),
         ('policy = "policy.toml"', 'policy = "polcy.toml"', "polcy.toml"),
         ('credentials = "feed.toml"', 'credentials = "fed.toml"', "fed.toml"),
-        ("port = {b}", "port = {a}", "adapter-a and adapter-b are both at"),
+        ("port = {b}", "port = {a}", "adapter-a and adapter-b have the same address"),
     ],
 )
 def test_what_the_document_names_is_read_too(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -113,7 +113,7 @@ def test_what_is_too_old_cannot_be_asked_for() -> None:
 def test_a_player_without_lines_or_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="needs lines"):
         PlayerConfig()
-    with pytest.raises(ConfigurationError, match="more losses than lines"):
+    with pytest.raises(ConfigurationError, match="more entries than lines"):
         PlayerConfig(lines=(Channel(),), loss=(0.1, 0.1))
     with pytest.raises(ConfigurationError, match="cannot be read"):
         MoldPlayer(PlayerConfig(lines=(Channel(),), file=str(tmp_path / "none")))

@@ -1,4 +1,4 @@
-"""What a receiver keeps is bounded in total, and made-up publishers do not shut out real ones."""
+"""The memory of a receiver is bounded in total, and forged publishers do not displace real ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a replay plays: bit by bit what was recorded, in its order, when it is due."""
+"""The output of a replay: the recorded packets bit by bit, in order, at the right times."""
 
 from pathlib import Path
 from typing import Any

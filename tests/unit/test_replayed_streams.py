@@ -1,4 +1,4 @@
-"""The mark REPLAY: every packet of a replay has it, and a receiver takes what it was told to accept."""
+"""The mark REPLAY: every packet of a replay has it, and a receiver accepts the configured kind."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an active router keeps for the other router of its pair."""
+"""The state of an active router for the other router of its pair."""
 
 import numpy
 

@@ -97,7 +97,7 @@ def test_a_ring_is_bounded_and_holds_one_key_per_id() -> None:
     assert len(ring) == KEYS_MAX
     assert 0 not in ring
     ring.add(StreamKey("itch", 5, bytes(32)))
-    with pytest.raises(SealError, match="one id"):
+    with pytest.raises(SealError, match="same id"):
         ring.add(StreamKey("itch", 5, bytes(31) + b"\1"))
     with pytest.raises(SealError, match="32 bytes"):
         ring.add(StreamKey("itch", 99, b"short"))

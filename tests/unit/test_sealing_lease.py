@@ -1,4 +1,4 @@
-"""How long an adapter that cannot reach the administration server seals with its stream key (AUTH-6)."""
+"""The time for which an adapter without the administration server seals with its stream key (AUTH-6)."""
 
 import pytest
 

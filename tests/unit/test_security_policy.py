@@ -1,4 +1,4 @@
-"""Who may see what: patterns, the policy document and what follows from it."""
+"""Access rights: patterns, the policy document, and the grants that follow from it."""
 
 import pytest
 from hypothesis import given
@@ -64,20 +64,20 @@ def test_rules_for_individuals_groups_and_everybody() -> None:
         ('["@desk"]', '["mallory"]', "rule[0].who[0]", "no client 'mallory'"),
         ('["@desk"]', "[]", "rule[0].who", "length >= 1"),
         ('"md.us.eq.>", ', '"md.>.eq", ', "rule[0].receive[0]", "before other levels"),
-        ('"md.us.eq.>", ', '"/regex/", ', "rule[0].receive[0]", "no topic pattern"),
+        ('"md.us.eq.>", ', '"/regex/", ', "rule[0].receive[0]", "not a topic pattern"),
         ("delay_minutes = 15", "delay_minutes = -1", "rule[1].delay_minutes", ">= 0"),
         ("delay_minutes = 15", "delay_hours = 1", "", "delay_hours.*did you mean"),
-        ('receive = ["md.>"]\ndelay_minutes = 15', "", "rule[1]", "gives nothing"),
-        ('receive = ["md.>"]\ndelay', 'send = ["x"]\ndelay', "rule[1].delay_minutes", "delays what is sent"),
+        ('receive = ["md.>"]\ndelay_minutes = 15', "", "rule[1]", "grants nothing"),
+        ('receive = ["md.>"]\ndelay', 'send = ["x"]\ndelay', "rule[1].delay_minutes", "has a delay for sent messages"),
         ('["alice", "bob"]', '["alice", "bert"]', "groups.desk[1]", "no client 'bert'"),
         (f'secret = "{SECRET}"\n[clients.bob]', "[clients.bob]", "clients.alice", "exactly one"),
-        (SECRET, "hunter2", "clients.alice.secret", "what a server keeps"),
+        (SECRET, "hunter2", "clients.alice.secret", "not a verifier"),
         (SECRET, SECRET.replace(":16384:", ":16383:"), "clients.alice.secret", "power of two"),
         (SECRET, SECRET.replace(":16384:", ":8192:"), "clients.alice.secret", "the minimum is 131072"),
         (KEY, KEY + "A", "clients.bob.key", "33|base64"),
         ("00:00:00Z", "00:00:00", "clients.bob.expires", "time zone"),
         ('["administrator"]', '["root"]', "clients.bob.roles[0]", "not one of: adapter"),
-        ("clients.carol", 'clients."carol jones"', "clients.carol jones", "cannot be a name"),
+        ("clients.carol", 'clients."carol jones"', "clients.carol jones", "is not a valid name"),
         ("[groups]", "[groups", "policy", "TOML"),
     ],
 )
@@ -121,7 +121,7 @@ def test_entitlement_per_topic() -> None:
     assert entitlement.receive_delay_s("fx.EURUSD") is None
     assert entitlement.receive_delay_s("fx.EURUSD") is None  # remembered
     assert entitlement.may_send("derived.desk.vwap")
-    with pytest.raises(NotEntitledError, match="may be sent"):
+    with pytest.raises(NotEntitledError, match="is not allowed"):
         entitlement.check_send("md.us.eq.AAPL.quote")
     nobody = Entitlement([])
     assert nobody.receive_delay_s("a") is None

@@ -43,7 +43,7 @@ def test_what_is_no_key(tmp_path: Path, text: str) -> None:
     path = tmp_path / "key.pem"
     path.write_text(text)
     path.chmod(0o600)
-    with pytest.raises(ConfigurationError, match="no private key"):
+    with pytest.raises(ConfigurationError, match="not a private key"):
         PrivateKey.read(path)
 
 
@@ -57,7 +57,7 @@ def test_a_key_of_another_kind(tmp_path: Path) -> None:
     )
     path.write_bytes(pem)
     path.chmod(0o600)
-    with pytest.raises(ConfigurationError, match="another kind"):
+    with pytest.raises(ConfigurationError, match="not an Ed25519 key"):
         PrivateKey.read(path)
 
 
@@ -200,9 +200,9 @@ def test_credentials_from_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ('client = "a"\n', "has 0 of"),
-        ('client = "a"\nsecret = "0123456789abcdef"\nkey_file = "x"\n', "has 2 of"),
-        ('client = "a"\nsecret = "short"\n', "a secret of 5 bytes"),
+        ('client = "a"\n', "defines 0 of"),
+        ('client = "a"\nsecret = "0123456789abcdef"\nkey_file = "x"\n', "defines 2 of"),
+        ('client = "a"\nsecret = "short"\n', "the secret has 5 bytes"),
         ('client = "a"\npassword = "0123456789abcdef"\n', "password"),
         ('secret = "0123456789abcdef"\n', "client"),
     ],
@@ -257,7 +257,7 @@ def test_time_purpose_and_signer() -> None:
         verifier().verify(text, NOW_NS - 31 * NS_PER_SECOND)
     with pytest.raises(TokenError, match="stream token"):
         verifier(purpose="session").verify(text, NOW_NS)
-    with pytest.raises(TokenError, match="somebody else"):
+    with pytest.raises(TokenError, match="an unknown key"):
         TokenVerifier([PrivateKey(bytes(32)).public]).verify(text, NOW_NS)
 
 
@@ -266,7 +266,7 @@ def test_signed_nonsense_is_refused() -> None:
     for payload in (b"", b"\x90", msgspec.msgpack.encode(["stream"]), msgspec.msgpack.encode({"a": 1})):
         signed = f"ps1.{KEY.public.id}.{encode_text(payload)}"
         text = f"{signed}.{encode_text(KEY.sign(b'penstock token 1' + bytes(1) + signed.encode()))}"
-        with pytest.raises(TokenError, match="not understood"):
+        with pytest.raises(TokenError, match="unknown format"):
             verifier().verify(text, NOW_NS)
 
 
@@ -290,7 +290,7 @@ def test_what_a_replaced_server_issues_does_not_count() -> None:
     checker.note_generation(3, NOW_NS)
     assert checker.verify(text, NOW_NS) == TOKEN  # issued before the other took over
     late = msgspec.structs.replace(TOKEN, issued_ns=NOW_NS + 1)
-    with pytest.raises(TokenError, match="generation 3 has replaced"):
+    with pytest.raises(TokenError, match="the servers are at generation 3"):
         checker.verify(TokenSigner(KEY).sign(late), NOW_NS + 1)
     checker.note_generation(2, NOW_NS + 5)
     assert checker.generation == 3

@@ -1,4 +1,4 @@
-"""The stream service's core: who gets what, and who is told why not."""
+"""The stream service's core: streams of subscribers, and reasons of refusals."""
 
 import numpy
 import pytest
@@ -319,7 +319,7 @@ def test_a_stream_has_one_contributor_until_it_is_gone() -> None:
         refusal = bench.refusal(number)
         assert refusal is not None
         assert refusal.code == "contribution"
-        assert "somebody else contributes to derived" in refusal.reason
+        assert "another client contributes to derived" in refusal.reason
     bench.open(5, token(Grant(">", "send"), client="bob", seconds=7_200))
     bench.handle(Disconnected(1))
     bench.now_ns += 3_600 * NS_PER_SECOND

@@ -1,4 +1,5 @@
-"""What a new session forgets and which date it has: from the datagrams of a feed to the messages of an adapter."""
+"""State dropped by a new session, and the session's date: from the datagrams of a feed to the messages of an
+adapter."""
 
 from datetime import date, datetime
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""When a node is relieved, and when no longer."""
+"""Begin and end of a node's relief."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The rules that no linter knows."""
+"""Rules of the code that no linter has."""
 
 import ast
 import re

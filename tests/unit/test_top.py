@@ -1,4 +1,4 @@
-"""What `penstock top` makes of what nodes say, without nodes."""
+"""`penstock top` with pages of nodes, without nodes."""
 
 import subprocess
 import sys

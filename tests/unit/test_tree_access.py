@@ -1,4 +1,4 @@
-"""Who may come to an agent, as what, and with which rights."""
+"""Access to an agent: parties, roles and rights."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_party_is_whom_the_handshake_showed_and_has_what_its_token_grants() ->
     assert (party.name, party.role, party.grants) == ("screen", "subscriber", GRANTS)
     with pytest.raises(RemoteProtocolError, match="other logs in as screen"):
         at.log_in(2, Login("screen", token=token("alice")), Peer("other", Version(1, 0), True), 0)
-    with pytest.raises(TokenError, match="is needed"):
+    with pytest.raises(TokenError, match="is required"):
         admit(at, "screen")
     with pytest.raises(TokenError):
         admit(at, "screen", shown=token("alice")[:-8] + "AAAAAAAA")

@@ -1,4 +1,4 @@
-"""The thread beside the loop: what comes is carried without it, and what is for the core is told in it."""
+"""The thread beside the loop: it forwards messages without the loop, and passes other frames to the core."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A distribution agent's core: what goes down which branch, how children come, catch up, move, and are told."""
+"""A distribution agent's core: the branches of messages; connecting, catching up and moving of children."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a party says does not harm an agent's core, nor anybody else."""
+"""Frames of a party harm neither an agent's core nor other parties."""
 
 from pathlib import Path
 

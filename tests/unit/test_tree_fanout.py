@@ -1,4 +1,4 @@
-"""What the tests against the oracle do not reach: bounds, classes, terms, and what must not come on a link."""
+"""Cases beyond the tests against the oracle: bounds, classes, terms, and frames that are invalid on a link."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A party that sends more control frames than anybody needs: it waits for its turn, and nobody else does."""
+"""A party that sends too many control frames waits for its turn; other parties do not wait."""
 
 import pytest
 

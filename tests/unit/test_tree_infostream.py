@@ -1,4 +1,4 @@
-"""What agents say to each other: every kind comes back as it was said, and nothing else is believed."""
+"""Messages between agents: every kind is decoded unchanged, and all else is refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The root's intake: most messages get their places without Python, and nothing else about them is different."""
+"""The root's intake: most messages are processed without Python, with the same result."""
 
 from collections.abc import Iterator
 from pathlib import Path

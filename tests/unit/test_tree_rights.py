@@ -1,4 +1,4 @@
-"""What an agent lets a party do, whatever the party calls itself; and that two peers keep one link."""
+"""Rights of a party at an agent, whatever its name; two peers keep one link."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which session events a subscriber of a tree reports, whose streams all have copies of them."""
+"""Session events reported by a subscriber of a tree whose streams all have copies of them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A stream that gets other topics: everybody below learns of it, and a standby keeps all of it."""
+"""A stream with changed topics: all agents below receive the change, and a standby keeps the whole stream."""
 
 import pytest
 

@@ -9,6 +9,6 @@ from penstock.net.udp import free_ports
 
 def test_a_place_that_is_no_agents_page_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     (port,) = free_ports(1)
-    with pytest.raises(UnreachableError, match="not their control ports"):
+    with pytest.raises(UnreachableError, match="not control ports"):
         print_tree(None, [f"127.0.0.1:{port}"], is_json=False)
     assert f"127.0.0.1:{port}: " in capsys.readouterr().out

@@ -248,6 +248,6 @@ def test_callers_mistakes() -> None:
     with pytest.raises(LocalProtocolError, match="not open"):
         client().handle(Send("x"), 0)
     a, _ = pair()
-    with pytest.raises(LocalProtocolError, match="at most 1000"):
+    with pytest.raises(LocalProtocolError, match="limit is 1000"):
         a.handle(Send("x" * 1_001), 0)
     assert sent(a.handle(Send("still open"), 0))

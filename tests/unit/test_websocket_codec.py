@@ -1,4 +1,4 @@
-"""What is said on a WebSocket, in both flavours."""
+"""Frames of a WebSocket, in both flavours."""
 
 import json
 import struct

@@ -47,12 +47,12 @@ class AdminLimits(Config, frozen=True):
     """Cancelled and revoked subscriptions of a client whose tokens have not yet expired."""
 
     linger_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 60
-    """A subscription whose token expired so long ago is over."""
+    """Time after which a subscription with an expired token ends."""
 
     adapters_max: Count = 4_096
     publishers_max: Count = 10_000
     client_publishers_max: Count = 256
-    """Names under which clients, and one client, may have publisher ids."""
+    """Maximal number of publisher names with an id: of all clients, and of one client."""
 
     publisher_wait_s: Annotated[float, msgspec.Meta(ge=0, le=4)] = 3.0
     """How long the answer to the claim of a publisher id waits for receivers that have not yet confirmed the publisher.
@@ -93,7 +93,7 @@ class AdminLimits(Config, frozen=True):
     connections_max: Count = 4_096
     body_size_max: Annotated[int, msgspec.Meta(ge=1_024, le=64 * 1024 * 1024)] = 2 * 1024 * 1024
     body_s: Seconds = 10.0
-    """How long a request's body may take to come."""
+    """Maximal time in which the body of a request must arrive."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,10 +122,10 @@ class PeerConfig(Config, frozen=True):
     """Of a client with the role `standby`."""
 
     check_s: Seconds = 2.0
-    """How often a primary looks whether the other one took over."""
+    """Interval at which a primary checks if the other server took over."""
 
     primary_lost_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """A standby takes over when the primary was silent for so long; 0: only when the operator says so."""
+    """A standby takes over when the primary was silent for this time; 0: only when the operator promotes it."""
 
 
 class AdminConfig(Config, frozen=True):
@@ -137,14 +137,14 @@ class AdminConfig(Config, frozen=True):
 
     node: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] = "admin"
     signing_key: str = ""
-    """PEM file, signing.pem in the directory unless told; made at the first start. Both servers of a pair have the
-    same."""
+    """PEM file with the signing key, signing.pem in the directory by default; made at the first start. Both servers
+    of a pair have the same key."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 7_400
     certificate: str = ""
     private_key: str = ""
-    """PEM files for TLS, without which the server listens on this machine only."""
+    """PEM files for TLS. Without them the server listens on the loopback interface only."""
 
     metrics_access: PageTokenConfig = PageTokenConfig()
     """The token of /health and /metrics, required for a `host` that other machines reach."""
@@ -153,7 +153,7 @@ class AdminConfig(Config, frozen=True):
     """A directory of message models (TOML) besides those that come with Penstock."""
 
     role: Literal["primary", "standby"] = "primary"
-    """At the first start; later the server knows by itself what it is."""
+    """Role at the first start; later the server reads its role from its database."""
 
     peer: PeerConfig | None = None
     limits: AdminLimits = AdminLimits()
@@ -176,7 +176,7 @@ class AdminConfig(Config, frozen=True):
             where="AdminConfig: host",
         )
         if self.role == "standby" and self.peer is None:
-            raise ConfigurationError("a standby has nobody to follow", where="AdminConfig: peer")
+            raise ConfigurationError("a standby needs the address of its primary", where="AdminConfig: peer")
         if self.peer is not None:
             parse_addresses(self.peer.address)
 

@@ -1,13 +1,13 @@
-"""Assured messaging: message routers that store what is published until everybody who wants it has acknowledged it.
+"""Assured messaging: message routers store published messages until all matching endpoints have settled them.
 
-A publisher's message is matched, stored in the journal, queued to every endpoint that wants it, and only then
-acknowledged; consumers settle what they got, and a message that all endpoints have settled is deleted. A second router
-mirrors the first and can take over. It is not a distribution tree (penstock.tree): nothing is conflated or expires
-unless somebody says so.
+A message is matched, stored in the journal, queued to every endpoint whose interests match, and then acknowledged.
+Consumers settle deliveries, and a message that all endpoints have settled is deleted. A second router mirrors the first
+and can take over. Unlike in a distribution tree (penstock.tree), messages are not conflated, and expire only if
+configured.
 
 core/      state machines and compiled kernels, no I/O
 live/      routers and witnesses on sockets and disks
-client/    what applications import
+client/    the interface for applications
 wire/      data frames and control messages
 """
 

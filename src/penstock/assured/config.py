@@ -1,4 +1,4 @@
-"""What a message router is told: its endpoints, whom it replicates with, and every bound that is kept."""
+"""Configuration of a message router: endpoints, replication and limits."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -14,20 +14,20 @@ MIB = 1024 * KIB
 PRIORITY_MAX = 9
 PRIORITY_DEFAULT = 4
 WINDOW_MAX = 4_096
-"""Messages of one publisher that may be unacknowledged; so many of its numbers are remembered."""
+"""Maximum number of unacknowledged messages of one publisher, and size of its window of remembered numbers."""
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
 Treatment: TypeAlias = Literal["none", "asynchronous", "synchronous"]
-"""What a message gets besides the local disk: nothing, a copy at the secondary, a copy before it is acknowledged."""
+"""Replication of a message: none, a copy at the standby, or a copy before the message is acknowledged."""
 WhenFull: TypeAlias = Literal["refuse", "dead"]
 
 Role: TypeAlias = Literal["active", "standby"]
 
 
 class Want(Config, frozen=True):
-    """Messages on any of these topics that meet the condition; none is met by all."""
+    """Messages on any of these topics that match the condition; without a condition, all of them match."""
 
     topics: tuple[str, ...]
     where: str = ""
@@ -43,34 +43,36 @@ class Want(Config, frozen=True):
 
 
 class EndpointConfig(Config, frozen=True):
-    """A durable queue: what it attracts, who may consume from it, and when it is full."""
+    """A durable queue: its interests, its consumers, and its limits."""
 
     name: Name
     wants: tuple[Want, ...] = ()
-    """Empty: nothing comes here but what other endpoints give up (`dead_to`), and what is published to `queue.NAME`."""
+    """Empty: the endpoint only gets dead letters of other endpoints (`dead_to`), and messages published to
+    `queue.NAME`."""
 
     consumers: Literal["shared", "exclusive"] = "shared"
-    """Shared: each message goes to one of the flows, in turn. Exclusive: to the first flow; the others stand by."""
+    """Shared: messages are distributed among the flows. Exclusive: the first flow gets all messages; the others
+    wait."""
 
     replication: Treatment = "none"
-    """Counts where endpoints' attributes decide (RouterConfig.replicate_by)."""
+    """Used if replication is decided by endpoints (RouterConfig.replicate_by)."""
 
     messages_max: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 1_000_000
     bytes_max: Annotated[int, msgspec.Meta(ge=1, le=2**44)] = 1024 * MIB
-    """Of topics and payloads."""
+    """Maximum size of topics and payloads."""
 
     age_ms_max: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
-    """How old a message may become here, whatever its own time to live says; 0: any age."""
+    """Maximum age of messages here, in addition to their own time to live; 0: unlimited."""
 
     when_full: WhenFull = "refuse"
-    """What would exceed messages_max or bytes_max is refused to its publisher, or goes to `dead_to`."""
+    """Handling of messages above messages_max or bytes_max: refused, or moved to `dead_to`."""
 
     deliveries_max: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
-    """Deliveries of one message after which it goes to `dead_to` instead of back to the queue; 0: any number."""
+    """Number of deliveries after which a message goes to `dead_to` instead of back to the queue; 0: unlimited."""
 
     dead_to: str = "dead"
-    """The endpoint for messages that are too old, were delivered too often or are rejected; empty: they are discarded,
-    and counted."""
+    """The endpoint for messages that are too old, delivered too often or rejected; empty: they are discarded and
+    counted."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,71 +84,72 @@ class EndpointConfig(Config, frozen=True):
 
 
 DEAD = EndpointConfig(name="dead", dead_to="", messages_max=100_000)
-"""The dead-message queue that there is without being configured."""
+"""The default dead-letter endpoint."""
 
 
 class RouterConfig(Config, frozen=True):
-    """What the core of a message router needs; RouterNodeConfig has the rest of a node."""
+    """Configuration of a router's core; RouterNodeConfig has the rest of a node."""
 
     name: Name
     endpoints: tuple[EndpointConfig, ...] = ()
-    """Those that there are from the start; others are created by operators and applications, and outlive restarts."""
+    """The initial endpoints. Operators and applications can create others, which survive restarts."""
 
     unmatched: Literal["discard", "refuse"] = "discard"
-    """A message that no endpoint wants is acknowledged as such, or refused."""
+    """Messages that match no endpoint are acknowledged as unmatched, or refused."""
 
     replicate_by: Literal["endpoint", "publisher", "topic"] = "endpoint"
-    """What decides the treatment of a message (REPL-2): the attribute of the endpoints that it goes to, the flag that
-    its publisher gave it, or the topics below."""
+    """The source of a message's replication (REPL-2): the attribute of its endpoints, the flag of its publisher, or
+    the topics below."""
 
     synchronous_topics: tuple[str, ...] = ()
     asynchronous_topics: tuple[str, ...] = ()
-    """With replicate_by = "topic": what is replicated how; a message on both is synchronous."""
+    """With replicate_by = "topic": the topics of each kind; a message that matches both is synchronous."""
 
     retain_s: Annotated[int, msgspec.Meta(ge=0, le=10**9)] = 0
-    """How long the journal keeps messages for replay after they were settled everywhere."""
+    """Time that settled messages stay in the journal for replay."""
 
     message_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=8 * MIB)] = MIB
-    """Of a payload."""
+    """Maximum size of a payload."""
 
     endpoints_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 4_096
     wants_max: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 65_536
-    """Of all endpoints together."""
+    """Maximum number of wants of all endpoints."""
 
     links_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 4_096
     publishers_max: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 65_536
-    """Publishers whose numbers are remembered; beyond that, the one that was away longest is forgotten."""
+    """Maximum number of publishers whose numbers are remembered; above it, the one that has been away longest is
+    forgotten."""
 
     flows_max: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 65_536
     messages_max: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 2**26
-    """Of all endpoints together, each counted once: beyond that publishers are refused."""
+    """Maximum number of messages of all endpoints, each counted once; above it, publishers are refused."""
 
     unsettled_max: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 65_536
-    """Messages that were delivered on one flow and are not settled, whatever its credit says."""
+    """Maximum number of unsettled deliveries of one flow, whatever its credit."""
 
     unsettled_bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=2**31)] = 4 * MIB
-    """Their bytes; one message may be on its way in any case."""
+    """Maximum size of these deliveries; one message is allowed in any case."""
 
     transaction_bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=8 * MIB)] = 4 * MIB
     transaction_messages_max: Annotated[int, msgspec.Meta(ge=1, le=WINDOW_MAX)] = WINDOW_MAX
-    """Messages published, and messages settled, in one transaction."""
+    """Maximum number of published, and of settled, messages in one transaction."""
 
     transactions_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1_024
     transaction_ms_max: Milliseconds = 60_000
-    """A transaction that was begun and not ended for so long is rolled back."""
+    """A transaction without an end for this time is rolled back."""
 
     cache_bytes: Annotated[int, msgspec.Meta(ge=64 * KIB, le=2**40)] = 64 * MIB
-    """The newest messages in memory; older ones are read from the journal."""
+    """Size of the cache of the newest messages; older ones are read from the journal."""
 
     fetch_messages_max: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1_024
     fetch_bytes_max: Annotated[int, msgspec.Meta(ge=64 * KIB, le=64 * MIB)] = MIB
-    """What is read from the journal at a time; at least one message."""
+    """Maximum size of one read from the journal; at least one message."""
 
     section_bytes: Annotated[int, msgspec.Meta(ge=4 * KIB, le=2**32)] = 16 * MIB
-    """The portions in which the journal is cleaned."""
+    """Size of the sections in which the journal is cleaned."""
 
     sweep_ms: Milliseconds = 100
-    """How often messages that have become too old are looked for, so many at a time:"""
+    """Interval of checks for expired messages, in portions of:"""
 
     sweep_messages: Annotated[int, msgspec.Meta(ge=1, le=2**24)] = 16_384
 

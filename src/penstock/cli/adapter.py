@@ -11,13 +11,13 @@ from penstock.feed.live.adapter import LiveAdapter
 
 
 def adapter(
-    config: Annotated[Path, typer.Option(help="The adapter's own configuration, or a plant's: a TOML document.")],
-    name: Annotated[str | None, typer.Option(help="Which adapter, when the document is a plant's.")] = None,
+    config: Annotated[Path, typer.Option(help="The configuration of the adapter or of a plant (TOML).")],
+    name: Annotated[str | None, typer.Option(help="The adapter's name, if the document is a plant's.")] = None,
 ) -> None:
-    """Take source streams in, convert them, publish application messages, and keep in step with the feed's other
-    adapters.
+    """Run a feed adapter: receive source streams, convert them, publish messages, and stay synchronised with the feed's
+    other adapters.
 
-    When it runs, one line of JSON on standard output says where it listens. Ctrl-C or SIGTERM ends it in order.
+    When the adapter runs, one line of JSON on standard output has its addresses. Ctrl-C or SIGTERM shuts it down.
     """
     chosen, pages = described_node(config, name, AdapterConfig, "adapter")
     run_node(chosen.name, lambda: LiveAdapter(chosen), _facts_of, pages)

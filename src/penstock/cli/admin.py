@@ -31,9 +31,11 @@ from penstock.security.live.client import AdminClient
 POLL_SECONDS = 0.1
 
 log = logger("admin")
-app = typer.Typer(help="Who may see what: run the administration server and operate it.", no_args_is_help=True)
+app = typer.Typer(
+    help="Credentials, policies and entitlements: run and operate the administration server.", no_args_is_help=True
+)
 client_app = typer.Typer(help="Make credentials for clients.", no_args_is_help=True)
-policy_app = typer.Typer(help="Check and exchange the policy.", no_args_is_help=True)
+policy_app = typer.Typer(help="Check and replace the policy.", no_args_is_help=True)
 app.add_typer(client_app, name="client")
 app.add_typer(policy_app, name="policy")
 
@@ -41,14 +43,14 @@ Url = Annotated[str, typer.Option("--connect", help="The server: penstock://HOST
 CredentialsFile = Annotated[Path, typer.Option("--credentials", help="Your credentials (TOML, mode 600).")]
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name in the policy.")]
 ServerConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="The server's configuration, or plant.toml: its public key is taken.")
+    Path | None, typer.Option("--config", help="The server's configuration or plant.toml, for its public key.")
 ]
-OutFile = Annotated[Path | None, typer.Option("--out", help="The credentials file to write; NAME.toml unless told.")]
+OutFile = Annotated[Path | None, typer.Option("--out", help="The credentials file to write. Default: NAME.toml.")]
 
 
 @client_app.command("secret")
 def client_secret(name: ClientName, out: OutFile = None) -> None:
-    """Make a shared secret: its credentials file, and what the policy document keeps of it."""
+    """Make a shared secret: write its credentials file, and print its line for the policy document."""
     _check_name(name)
     path = out or Path(f"{name}.toml")
     secret = random_bytes(32).hex()
@@ -63,20 +65,20 @@ def client_key(
     out: OutFile = None,
     config: ServerConfigFile = None,
     server_key: Annotated[
-        str, typer.Option(help="The server's public key, as `penstock admin server-key` shows it.")
+        str, typer.Option(help="The server's public key, as printed by `penstock admin server-key`.")
     ] = "",
     is_unchecked: Annotated[
         bool,
-        typer.Option("--no-server-key", help="Leave the server's key out: then only TLS authenticates the server."),
+        typer.Option("--no-server-key", help="Omit the server's key: then only TLS authenticates the server."),
     ] = False,
 ) -> None:
-    """Make a key pair: its credentials file with the server's public key, its key file, and the public key for the
-    policy document."""
+    """Make a key pair: write its credentials file with the server's public key, and its key file; print the public
+    key for the policy document."""
     _check_name(name)
     if (config is not None) + bool(server_key) + is_unchecked != 1:
         raise ConfigurationError(
             "the client could not authenticate the server: its credentials need the server's public key",
-            hint="give --config FILE (admin.toml or plant.toml), --server-key KEY, or --no-server-key; one of them",
+            hint="give --config FILE (admin.toml or plant.toml), --server-key KEYor --no-server-key",
         )
     line = ""
     if not is_unchecked:
@@ -93,7 +95,7 @@ def client_key(
 
 @policy_app.command("check")
 def policy_check(path: Annotated[Path, typer.Argument(metavar="FILE", help="The policy document.")]) -> None:
-    """Read a policy document and say what it gives to whom, or what is wrong with it."""
+    """Check a policy document and list the rights of every client."""
     policy = read_policy(path)
     for name, client in policy.clients.items():
         roles = f" ({', '.join(sorted(client.roles))})" if client.roles else ""
@@ -107,9 +109,12 @@ def policy_check(path: Annotated[Path, typer.Argument(metavar="FILE", help="The 
 def policy_set(
     connect: Url,
     credentials: CredentialsFile,
-    path: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Without it the server reads its own.")] = None,
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="The new policy. Default: the server reads its own file again."),
+    ] = None,
 ) -> None:
-    """Exchange the policy of a running server; subscriptions that it does not allow end at once."""
+    """Replace the policy of a running server. Subscriptions that the new policy does not allow end at once."""
     text = None if path is None else read_policy(path).text
     with AdminClient.connect(connect, credentials) as client:
         answer = client.set_policy(text)
@@ -119,11 +124,13 @@ def policy_set(
 @app.command("serve")
 def serve(
     config: Annotated[Path | None, typer.Option("--config", help="The server's configuration (TOML).")] = None,
-    policy: Annotated[Path | None, typer.Option("--policy", help="The policy, without a configuration.")] = None,
-    directory: Annotated[Path, typer.Option(help="Where the state is kept, without a configuration.")] = Path("admin"),
-    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="TCP port; 0 takes a free one.")] = None,
+    policy: Annotated[Path | None, typer.Option("--policy", help="The policy, if there is no configuration.")] = None,
+    directory: Annotated[Path, typer.Option(help="The directory of the state, if there is no configuration.")] = Path(
+        "admin"
+    ),
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="TCP port; 0: any free port.")] = None,
 ) -> None:
-    """Run the administration server until Ctrl-C; SIGHUP has it read its policy file again."""
+    """Run the administration server until Ctrl-C. SIGHUP makes it read its policy file again."""
     if (config is None) == (policy is None):
         raise ConfigurationError("give either --config or --policy", hint="see docs/how-to/administration.md")
     settings = AdminConfig(directory=str(directory), policy=str(policy)) if config is None else AdminConfig.load(config)
@@ -138,7 +145,7 @@ def serve(
     before = signal.signal(signal.SIGHUP, on_hangup)
     try:
         with AdminServer(settings) as server, interruptible() as interrupt:
-            typer.echo(f"{server.role} on {server.url}, Ctrl-C stops it")
+            typer.echo(f"{server.role} on {server.url}, stop with Ctrl-C")
             sys.stdout.flush()
             while not interrupt.is_wanted and server.is_running:
                 wakened.wait(POLL_SECONDS)
@@ -146,7 +153,7 @@ def serve(
                     hangups.clear()
                     _reload(server)
             if not interrupt.is_wanted:
-                raise ConnectionLostError("the server ended by itself", hint="its log says why")
+                raise ConnectionLostError("the server ended unexpectedly", hint="see its log")
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -155,8 +162,8 @@ def serve(
 def show_server_key(
     config: Annotated[Path, typer.Option("--config", help="The server's configuration, or plant.toml.")],
 ) -> None:
-    """Show the server's public key, for the credentials of clients with a key pair: they authenticate the server with
-    it at every login."""
+    """Print the server's public key for the credentials of clients with a key pair, which authenticate the server
+    with it at every login."""
     typer.echo(_server_key_line(_server_signing_key(config).public), nl=False)
 
 
@@ -164,14 +171,18 @@ def show_server_key(
 def token(
     connect: Url,
     credentials: CredentialsFile,
-    topics: Annotated[list[str] | None, typer.Argument(help="What it is to let its holder receive.")] = None,
-    send: Annotated[list[str] | None, typer.Option(help="What it is to let its holder send; may be repeated.")] = None,
-    subscription: Annotated[str, typer.Option(metavar="ID", help="A newer token of this one, which goes on.")] = "",
+    topics: Annotated[list[str] | None, typer.Argument(help="Topics that the token's holder may receive.")] = None,
+    send: Annotated[
+        list[str] | None, typer.Option(help="Topics that the token's holder may send; may be repeated.")
+    ] = None,
+    subscription: Annotated[str, typer.Option(metavar="ID", help="Renew the token of this subscription.")] = "",
 ) -> None:
-    """Get a token for somebody who has no credentials, as a page of an edge cache. One line of JSON: the token, when it
-    expires, and the subscription by whose id there is a newer one."""
+    """Get a token for a party without credentials, such as a page of an edge cache. Prints one line of JSON: the
+    token, its expiry, and the subscription id with which it can be renewed."""
     if subscription and (topics or send):
-        raise ConfigurationError("topics and --subscription do not go together", hint="a newer token is for the same")
+        raise ConfigurationError(
+            "topics and --subscription exclude each other", hint="a renewed token has the same topics"
+        )
     if not (subscription or topics or send):
         raise ConfigurationError("either topics or --subscription is needed", hint="penstock admin token TOPIC …")
     with AdminClient.connect(connect, credentials) as client:
@@ -184,12 +195,12 @@ def token(
 @app.command("revoke")
 def revoke(
     name: ClientName,
-    reason: Annotated[str, typer.Option(help="Told to the client and written down.")],
+    reason: Annotated[str, typer.Option(help="The reason, for the client and the audit log.")],
     connect: Url,
     credentials: CredentialsFile,
-    topic: Annotated[list[str] | None, typer.Option(help="Only these topics; can be given several times.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Only these topics; may be repeated.")] = None,
 ) -> None:
-    """Take topics away from a client, everything unless told; it stops receiving and hears why."""
+    """Revoke topics of a client, by default all of them. The client stops receiving and gets the reason."""
     with AdminClient.connect(connect, credentials) as client:
         answer = client.revoke(name, reason, topic or [">"])
     typer.echo(f"{len(answer.subscriptions)} subscriptions ended")
@@ -197,7 +208,7 @@ def revoke(
 
 @app.command("restore")
 def restore(name: ClientName, connect: Url, credentials: CredentialsFile) -> None:
-    """Take back every revocation of a client."""
+    """Undo all revocations of a client."""
     with AdminClient.connect(connect, credentials) as client:
         client.restore(name)
 
@@ -209,7 +220,7 @@ def audit(
     after: Annotated[int, typer.Option(min=0, help="Only lines with higher numbers.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
 ) -> None:
-    """Show the audit log: who asked for what, and what was refused."""
+    """Show the audit log: requests, with their clients and outcomes."""
     with AdminClient.connect(connect, credentials) as client:
         while entries := (page := client.audit(after)).entries:
             for entry in entries:
@@ -219,9 +230,11 @@ def audit(
 
 @app.command("promote")
 def promote(
-    connect: Url, credentials: CredentialsFile, reason: Annotated[str, typer.Option(help="Written down.")]
+    connect: Url,
+    credentials: CredentialsFile,
+    reason: Annotated[str, typer.Option(help="The reason, for the audit log.")],
 ) -> None:
-    """Make a standby the primary; the old primary follows it when it comes back."""
+    """Make a standby the primary. The old primary becomes its standby when it returns."""
     with AdminClient.connect(connect, credentials) as client:
         answer = client.promote(reason)
     typer.echo(f"{answer.node} is {answer.role} of generation {answer.generation}")
@@ -229,14 +242,14 @@ def promote(
 
 @app.command("status")
 def status(connect: Url, credentials: CredentialsFile) -> None:
-    """Show the server's role and generation, its adapters and how many subscriptions there are."""
+    """Show the server's role, generation, adapters and number of subscriptions."""
     with AdminClient.connect(connect, credentials) as client:
         answer = client.status()
     typer.echo(f"{answer.node}: {answer.role} of generation {answer.generation}, change {answer.change_number}")
     typer.echo(f"{answer.subscriptions} subscriptions, {answer.denials} revocations")
     for adapter in answer.adapters:
         marks = [adapter.role, f"term {adapter.term}", *(["sealed"] if adapter.sealed else [])]
-        typer.echo(f"{adapter.feed}/{adapter.adapter}: {', '.join(marks)}{'' if adapter.is_live else ', not heard of'}")
+        typer.echo(f"{adapter.feed}/{adapter.adapter}: {', '.join(marks)}{'' if adapter.is_live else ', no heartbeat'}")
 
 
 def read_policy(path: Path) -> Policy:
@@ -265,11 +278,12 @@ def _audit_line(entry: AuditEntry) -> str:
 
 def _check_name(name: str) -> None:
     if NAME.fullmatch(name) is None:
-        raise ConfigurationError(f"{name[:80]!r} cannot be a name", hint="1 to 64 letters, digits, and _ . -")
+        raise ConfigurationError(f"{name[:80]!r} is not a valid name", hint="1 to 64 letters, digits, and _ . -")
 
 
 def _server_signing_key(path: Path) -> PrivateKey:
-    """The signing key of the server that admin.toml or plant.toml describes; made if the server has not run yet."""
+    """Return the signing key of the server in admin.toml or plant.toml; create the key if the server has not run
+    yet."""
     if "administration" in load_toml(path, dict[str, Any]):
         server = Plant.load(path).servers[0].beside(path.parent)
     else:

@@ -16,11 +16,9 @@ UNWRAPPED = 1_000_000
 
 
 def bench(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Which benches to run; all of them when none is named.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Benches to run. Default: all.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Say what there is and stop.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the benches and exit.")] = False,
 ) -> None:
     """Measure Penstock on this machine, each figure beside a physical limit or a peer in the same run."""
     chosen = names or list(BENCHES)
@@ -48,7 +46,7 @@ def bench(
                 if json:
                     typer.echo(msgspec.json.encode(result))
         except ModuleNotFoundError as error:
-            message = f"bench {name} measures beside {error.name}, which is not installed"
+            message = f"bench {name} compares with {error.name}, which is not installed"
             raise ConfigurationError(message, hint=f'make bench ARGS="{name}" installs it') from None
         if not json:
             figures, conditions = _report(name, results, width)
@@ -57,7 +55,7 @@ def bench(
 
 
 def _report(name: str, results: list[Result], width: int) -> tuple[str, str]:
-    """The figures, a line for each, and the conditions they share or add, said once."""
+    """The figures, one per line, and their conditions, each printed once."""
     metric_size = max(len(each.metric) for each in results)
     value_size = max(len(_number(each.value)) for each in results)
     unit_size = max(len(each.unit) for each in results)
@@ -71,7 +69,7 @@ def _report(name: str, results: list[Result], width: int) -> tuple[str, str]:
 
 
 def _wrap(line: str, indent: int, width: int) -> str:
-    """The line, continued below itself where a terminal would cut it."""
+    """Wrap a line at the width of the terminal, with an indent."""
     if len(line) <= width:
         return line
     return textwrap.fill(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)

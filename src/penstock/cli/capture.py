@@ -1,4 +1,4 @@
-"""`penstock capture`: keep what flows on a channel."""
+"""`penstock capture`: record a channel."""
 
 import sys
 import time
@@ -29,10 +29,10 @@ LOOK_SECONDS = 0.2
 
 
 def capture(
-    to: Annotated[Path, typer.Option(help="The directory of the journal; created if there is none.")],
+    to: Annotated[Path, typer.Option(help="The directory of the journal; created if missing.")],
     channel: ChannelArgument = CHANNEL,
     interface: InterfaceOption = INTERFACE,
-    seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; without it, on Ctrl-C.")] = float("inf"),
+    seconds: Annotated[float, typer.Option(min=0.0, help="End after this time. Default: on Ctrl-C.")] = float("inf"),
     from_start: FromStartOption = False,
     connect: Annotated[
         str | None,
@@ -40,18 +40,19 @@ def capture(
             metavar="URL", help="Check the authentication of packets with the keys of this administration server."
         ),
     ] = None,
-    credentials: Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")] = None,
+    credentials: Annotated[Path | None, typer.Option(help="Your credentials, for --connect.")] = None,
 ) -> None:
-    """Write everything that is delivered on a channel, and what is lost, into a journal, in order.
+    """Record the messages and losses on a channel in a journal, in order.
 
     With --connect, packets without a valid authentication trailer are refused and counted. The role `filter` gives the
     keys of all feeds; other clients get those of publishers that belong to no feed. While no administration server
     answers for longer than the lease of the keys, all packets are refused.
 
-    It ends with a summary of what is safely on the disk. A disk that is full or fails ends it with status 1.
+    A summary of the records on the disk follows at the end. A disk that is full or fails ends the command with
+    status 1.
     """
     if (connect is None) != (credentials is None):
-        raise ConfigurationError("--connect and --credentials belong together")
+        raise ConfigurationError("--connect and --credentials require each other")
     console = Console(stderr=True, highlight=False)
     config = ReceiverConfig(join="start" if from_start else "live")
     chosen = Channel.parse(channel, interface=interface)
@@ -91,7 +92,7 @@ def capture(
 
 
 def _refused(authenticator: Authenticator | None) -> str:
-    """What the summary says of packets without valid authentication."""
+    """The part of the summary about packets without valid authentication."""
     if authenticator is None:
         return ""
     count = authenticator.unauthenticated + authenticator.unknown_key + authenticator.unvouched + authenticator.forged

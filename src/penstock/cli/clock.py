@@ -1,4 +1,4 @@
-"""`penstock clock`: how far two hosts' clocks are apart, which every latency between them depends on."""
+"""`penstock clock`: measure the offset between the clocks of two hosts, on which latencies between them depend."""
 
 import asyncio
 import sys
@@ -14,21 +14,21 @@ from penstock.net.live.clock_driver import ClockClient, ClockServer
 
 DEFAULT_PORT = 7_411
 
-app = typer.Typer(help="How far two hosts' clocks are apart.", no_args_is_help=True)
+app = typer.Typer(help="Measure the offset between the clocks of two hosts.", no_args_is_help=True)
 
 
 @app.command("serve")
 def serve(
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="UDP port; 0 takes a free one.")] = DEFAULT_PORT,
-    host: Annotated[str, typer.Option(help="Address to listen on; others can ask only if it is not loopback.")] = (
-        "127.0.0.1"
-    ),
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="UDP port; 0: any free port.")] = DEFAULT_PORT,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Other hosts need an address other than loopback.")
+    ] = ("127.0.0.1"),
 ) -> None:
     """Answer `penstock clock check` until Ctrl-C."""
 
     async def main(stop: asyncio.Event) -> None:
         async with ClockServer(host=host, port=port) as server:
-            typer.echo(f"answering on {host}:{server.port}, Ctrl-C stops it")
+            typer.echo(f"answering on {host}:{server.port}, stop with Ctrl-C")
             sys.stdout.flush()
             await stop.wait()
 
@@ -37,17 +37,17 @@ def serve(
 
 @app.command("check")
 def check(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where `penstock clock serve` runs.")],
-    exchanges: Annotated[int, typer.Option(min=1, max=1_000, help="Times to ask.")] = 16,
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of `penstock clock serve`.")],
+    exchanges: Annotated[int, typer.Option(min=1, max=1_000, help="Number of exchanges.")] = 16,
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
-    """Say how far the clock of another host is from this one's, and how sure that is."""
+    """Measure the offset of another host's clock, with an error bound."""
     estimate = compare_clocks(address, exchanges)
     typer.echo(msgspec.json.encode(estimate) if json else _text(address, estimate))
 
 
 def compare_clocks(address: str, exchanges: int) -> ClockEstimate:
-    """Ask the clock at an address so many times."""
+    """Measure the offset of the clock at an address with this number of exchanges."""
     host, port = parse_address(address)
 
     async def measure() -> ClockEstimate:
@@ -58,7 +58,7 @@ def compare_clocks(address: str, exchanges: int) -> ClockEstimate:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """HOST:PORT, also with an IPv6 address in brackets."""
+    """Parse HOST:PORT; an IPv6 address is in brackets."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:

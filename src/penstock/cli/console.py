@@ -17,14 +17,15 @@ from penstock.web.live.process import run_console
 
 
 def console(
-    config: Annotated[Path, typer.Option("--config", metavar="PLANT.TOML", help="The document of the plant.")],
-    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="TCP port; 0 takes a free one.")] = None,
-    opens: Annotated[bool, typer.Option("--open", help="Open it in this machine's browser.")] = False,
+    config: Annotated[Path, typer.Option("--config", metavar="PLANT.TOML", help="The plant's document.")],
+    port: Annotated[int | None, typer.Option(min=0, max=65_535, help="TCP port; 0: any free port.")] = None,
+    opens: Annotated[bool, typer.Option("--open", help="Open the console in this machine's browser.")] = False,
 ) -> None:
-    """Serve the console of a plant: its nodes, streams, tree and losses as they are now, live quotes, and, for
-    administrators, what operators do. People log in with their name and secret; Ctrl-C ends it.
+    """Serve the console of a plant: its nodes, streams, tree and losses, live quotes, and actions for administrators.
+    Users log in with their client name and secret; Ctrl-C stops the console.
 
-    It runs as [[console]] of the document says, on this machine only unless that has a certificate.
+    The settings are those of [[console]] in the document. Without a certificate, the console listens on loopback
+    only.
     """
     plant = Plant.load(config)
     share_with_group(plant.files_group)
@@ -34,13 +35,13 @@ def console(
     if settings.port and answers((settings.host, settings.port)):
         raise ConfigurationError(
             f"port {settings.port} of {settings.host} is in use",
-            hint="`penstock up` serves the console of its plant there; --port 0 starts one more on a free port",
+            hint="`penstock up` serves the console of its plant there; --port 0 starts another one on a free port",
         )
-    os.chdir(config.parent)  # a plant's paths begin there
+    os.chdir(config.parent)  # relative paths in the document start there
 
     def tell(told: Told) -> None:
         if isinstance(told, Ready):
-            typer.echo(f"console of {plant.name}: {told.where}, Ctrl-C ends it")
+            typer.echo(f"console of {plant.name}: {told.where}, stop with Ctrl-C")
             if opens:
                 webbrowser.open(told.where)
 

@@ -1,4 +1,4 @@
-"""`penstock convert`: look at converter tables, and try them on a file."""
+"""`penstock convert`: check converter tables, and try them on a file."""
 
 import json
 from datetime import datetime
@@ -42,7 +42,7 @@ def check(
     calendar: CalendarOption = "",
     module: ModulesOption = None,
 ) -> None:
-    """Say what a table does with each source message, or where it is wrong."""
+    """Show how a table converts each source message, or where the table is wrong."""
     load_modules(module or ())
     for line in explain(ConverterTable.find(chosen_table(table, venue, prefix, quantity_decimals, calendar))):
         typer.echo(line)
@@ -99,7 +99,7 @@ def run(
         typer.echo("quantities are whole numbers in this table; --quantity-decimals 8 converts fractions", err=True)
     converted = taken - sum(count for cause, count in malformed.items() if cause != Cause.KIND)
     if not converted:
-        what = f"all {sum(malformed.values()):,} messages are malformed" if malformed else "the file has no message"
+        what = f"all {sum(malformed.values()):,} messages are malformed" if malformed else "the file has no messages"
         typer.echo(f"nothing was converted: {what}", err=True)
     if source.damages.total or not converted:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`penstock plant`, `penstock mux` and `penstock edge`: run a node that distributes, in the foreground."""
+"""`penstock plant`, `penstock mux` and `penstock edge`: run a distribution node in the foreground."""
 
 from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar, cast, get_args
@@ -21,16 +21,16 @@ from penstock.plant.live.nodes import live_node
 C = TypeVar("C", PlantConfig, MuxConfig, EdgeConfig)
 
 ConfigOption = Annotated[Path | None, typer.Option(help="The node's own configuration, or a plant's: a TOML document.")]
-NameOption = Annotated[str | None, typer.Option(help="Which node, when the document is a plant's; or its name.")]
+NameOption = Annotated[str | None, typer.Option(help="The node's name, also in a plant's document.")]
 UpstreamArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[HOST:PORT]",
-        help="The plant, or another node, that it takes from.",
+        help="The upstream node.",
         show_default=f"127.0.0.1:{PLANT_PORT_DEFAULT}",
     ),
 ]
-PortOption = Annotated[int, typer.Option(help="The TCP port where consumers say what they want.")]
+PortOption = Annotated[int, typer.Option(help="The TCP port for consumers.")]
 
 
 def ticker_plant(
@@ -38,23 +38,26 @@ def ticker_plant(
         list[str] | None,
         typer.Argument(
             metavar="[CHANNEL]...",
-            help="What it distributes, without --config: multicast groups and ports, like 239.255.20.1:17401.",
+            help="Without --config: the channels to distribute, like 239.255.20.1:17401.",
         ),
     ] = None,
     config: ConfigOption = None,
     name: NameOption = None,
     interface: InterfaceOption = INTERFACE,
     port: PortOption = PLANT_PORT_DEFAULT,
-    view: Annotated[list[str] | None, typer.Option(help="Derive these items too; may be repeated.")] = None,
+    view: Annotated[list[str] | None, typer.Option(help="Also derive these items; may be repeated.")] = None,
 ) -> None:
-    """Keep the current record of every item, and give consumers what they want of it, each at its own pace.
+    """Run a ticker plant: keep the current record of every item, and deliver to each consumer the items of its
+    subscriptions at its own pace.
 
-    With --config everything is in the document; without it, for trials on this machine, options say the most important.
-    When it runs, one line of JSON on standard output says where consumers connect. SIGHUP has the rules of classes read
-    again; Ctrl-C or SIGTERM ends it in order.
+    With --config all settings are in the document; without it, for trials on this machine, options have the main
+    ones. When the node runs, one line of JSON on standard output has its address for consumers. SIGHUP makes it read
+    the classification rules again; Ctrl-C or SIGTERM shuts it down.
     """
     if config is None and not channels:
-        raise ConfigurationError("a plant needs something to distribute", hint="name a channel, or use --config")
+        raise ConfigurationError(
+            "a plant needs topics or channels to distribute", hint="name a channel, or use --config"
+        )
     chosen, pages = _configured(config, name, PlantConfig, "plant", has_more=bool(channels))
     if chosen is None:
         chosen = PlantConfig(
@@ -79,11 +82,12 @@ def multiplexer(
     name: NameOption = None,
     port: PortOption = MUX_PORT_DEFAULT,
 ) -> None:
-    """Take from a plant, once, what the consumers of this host want, and give it to them in shared memory.
+    """Run a multiplexer: subscribe once to an upstream node for all consumers of this host, and deliver through shared
+    memory.
 
-    With --config everything is in the document; without it, for trials on this machine, options say the most important.
-    When it runs, one line of JSON on standard output says where consumers connect. SIGHUP has the rules of classes read
-    again; Ctrl-C or SIGTERM ends it in order.
+    With --config all settings are in the document; without it, for trials on this machine, options have the main
+    ones. When the node runs, one line of JSON on standard output has its address for consumers. SIGHUP makes it read
+    the classification rules again; Ctrl-C or SIGTERM shuts it down.
     """
     chosen, pages = _configured(config, name, MuxConfig, "mux", has_more=upstream is not None)
     if chosen is None:
@@ -104,11 +108,11 @@ def edge_cache(
         list[str] | None, typer.Option(help="A web site whose pages may connect; may be repeated.")
     ] = None,
 ) -> None:
-    """Take from a plant or a multiplexer what many slow clients want, and bring it to them by TCP and WebSocket.
+    """Run an edge cache: subscribe to a plant or multiplexer for many slow clients, and deliver by TCP and WebSocket.
 
-    With --config everything is in the document; without it, for trials on this machine, options say the most important.
-    When it runs, one line of JSON on standard output says where clients connect. SIGHUP has the rules of classes read
-    again; Ctrl-C or SIGTERM ends it in order.
+    With --config all settings are in the document; without it, for trials on this machine, options have the main
+    ones. When the node runs, one line of JSON on standard output has its address for clients. SIGHUP makes it read
+    the classification rules again; Ctrl-C or SIGTERM shuts it down.
     """
     chosen, pages = _configured(config, name, EdgeConfig, "edge", has_more=upstream is not None)
     if chosen is None:
@@ -125,11 +129,13 @@ def edge_cache(
 def _configured(
     path: Path | None, name: str | None, kind: type[C], what: str, *, has_more: bool
 ) -> tuple[C | None, Pages | None]:
-    """What the document says; None without one."""
+    """Return the configuration in the document; None without a document."""
     if path is None:
         return None, None
     if has_more:
-        raise ConfigurationError("both a document and where to take from are given", hint="say it in the document")
+        raise ConfigurationError(
+            "--config excludes an upstream address or channels", hint="put these settings in the document"
+        )
     return described_node(path, name, kind, what)
 
 

@@ -18,33 +18,32 @@ _STANDARD = FilterConfig()
 
 def filter_module(
     channels: Annotated[
-        list[str] | None, typer.Argument(metavar="[CHANNEL]...", help="Where topics flow: groups and ports.")
+        list[str] | None, typer.Argument(metavar="[CHANNEL]...", help="The channels to receive: groups and ports.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="The filter's own configuration, or a plant's: a TOML document.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Which filter, when the document is a plant's; or its name.")] = None,
+    name: Annotated[str | None, typer.Option(help="The filter's name, also in a plant's document.")] = None,
     map_path: MapOption = None,
     interface: InterfaceOption = INTERFACE,
-    port: Annotated[int, typer.Option(help="The TCP port where applications say what they want.")] = PORT_DEFAULT,
+    port: Annotated[int, typer.Option(help="The TCP port for applications.")] = PORT_DEFAULT,
     repair: Annotated[
-        Literal["filter", "receivers"], typer.Option(help="Who asks publishers for lost packets.")
+        Literal["filter", "receivers"], typer.Option(help="Who requests lost packets from publishers.")
     ] = _STANDARD.repair,
-    shared: Annotated[
-        Literal["mask", "residual"], typer.Option(help="What applications get that share one copy.")
-    ] = _STANDARD.shared,
-    spin: Annotated[bool, typer.Option("--spin", help="Look for packets all the time: quicker, takes a core.")] = False,
+    shared: Annotated[Literal["mask", "residual"], typer.Option(help="The form of shared copies.")] = _STANDARD.shared,
+    spin: Annotated[bool, typer.Option("--spin", help="Poll continuously, which is faster and takes a core.")] = False,
 ) -> None:
-    """Pass on to the applications of this host only what they want, and account for the rest.
+    """Run a filter module: forward to each application of this host only the messages of its interests, and account for
+    the rest.
 
-    With --config everything is in the document; without it, for trials on this machine, options say the most important.
-    When it runs, one line of JSON on standard output says where applications connect. SIGHUP has the map read again;
-    Ctrl-C or SIGTERM ends it in order.
+    With --config all settings are in the document; without it, for trials on this machine, options have the main
+    ones. When the module runs, one line of JSON on standard output has its address for applications. SIGHUP makes it
+    read the map again; Ctrl-C or SIGTERM shuts it down.
     """
     pages = None
     if config is not None:
         if channels or map_path is not None:
-            raise ConfigurationError("both a document and channels or a map are given", hint="say it in the document")
+            raise ConfigurationError("--config excludes channels and --map", hint="put these settings in the document")
         chosen, pages = described_node(config, name, FilterModuleConfig, "filter")
     else:
         chosen = FilterModuleConfig(

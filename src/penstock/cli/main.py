@@ -16,29 +16,29 @@ from penstock.base import PenstockError, log
 LogStyle: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
-HELP = """Penstock distributes market data: fast on a host, without a broker on a network, and provably.
+HELP = """Penstock distributes market data: in microseconds on a host, and without a broker on a network.
 
 \b
 Start here:
-  penstock demo --kill-active           a whole plant, measured; its active adapter is killed, nobody notices
-  penstock init DIR; penstock up DIR/plant.toml     a first plant of your own
-  penstock top DIR/plant.toml           watch it: nodes, streams, consumers, rates, losses
-  penstock console --config DIR/plant.toml          the same in the browser, and live quotes
-  penstock sub                          show what flows on a channel; pub and capture feed and keep it
-  penstock filter 239.255.74.1:7401     beside a host's applications: they get only what they want
-  penstock plant 239.255.74.1:7401      current records for many; penstock mux: to a host's consumers
-  penstock agent --root DIR             the root of a distribution tree; --parent HOST:PORT: one below it
-  penstock router run DIR               assured messages: stored, acknowledged, queued; penstock queue list
-  penstock witness run --config FILE    the third voter of a pair of routers: it switches by itself
-  penstock model show quote             what a message looks like, byte by byte
-  penstock sim --seed 7 --minutes 1     torture the protocols; the seed replays exactly
-  penstock bench --list                 what can be measured here
-  penstock journal ls PATH              what a journal holds; also cat, verify, serve
-  penstock feed play LINE-A LINE-B      an exchange of our own; also generate, info
-  penstock pipeline --help              captures and feeds into an archive of tables, on Spark
-  penstock convert check itch           what a converter table does, and where it is wrong
-  penstock admin --help                 who may see what: policy, credentials, the administration server
-  penstock clock check HOST:PORT        how far another host's clock is from this one
+  penstock demo --kill-active           a whole plant with measurements; its active adapter is killed
+  penstock init DIR; penstock up DIR/plant.toml     make and run a first plant
+  penstock top DIR/plant.toml           watch nodes, streams, consumers, rates, losses
+  penstock console --config DIR/plant.toml          the same in the browser, with live quotes
+  penstock sub                          show messages; also pub (publish), capture (record)
+  penstock filter 239.255.74.1:7401     a filter module for a host's applications
+  penstock plant 239.255.74.1:7401      a ticker plant; also mux (multiplexer), edge
+  penstock agent --root DIR             the root of a distribution tree; --parent HOST:PORT: a child
+  penstock router run DIR               a router for assured messages; also queue list
+  penstock witness run --config FILE    the voter for automatic takeover in a pair of routers
+  penstock model show quote             the layout of a message model
+  penstock sim --seed 7 --minutes 1     simulate faults; equal seeds give equal runs
+  penstock bench --list                 benchmarks
+  penstock journal ls PATH              the segments of a journal; also cat, verify, serve
+  penstock feed play LINE-A LINE-B      play an exchange feed; also generate, info, listen
+  penstock pipeline --help              archive captures and feeds as tables, with Spark
+  penstock convert check itch           check a converter table
+  penstock admin --help                 policy, credentials, administration server
+  penstock clock check HOST:PORT        the clock offset of another host
 """
 
 COMMANDS = {
@@ -70,11 +70,11 @@ COMMANDS = {
     "feed": "feed.command:app",
     "pipeline": "pipeline.command:app",
 }
-"""Where each command is: a file of penstock.cli, and its function or group there."""
+"""The location of each command: a module of penstock.cli, and its function or group."""
 
 
 class Commands(TyperGroup):
-    """Imports the command that is asked for and none of the others: all together take longer than most of them run."""
+    """Imports only the requested command: importing all of them takes longer than most commands run."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -113,23 +113,23 @@ def _show_version(is_wanted: bool) -> None:
 
 @app.callback()
 def options(
-    log_style: Annotated[LogStyle, typer.Option(help="Logs on standard error: for people or for machines.")] = "text",
-    log_level: Annotated[LogLevel, typer.Option(help="The least important log lines to show.")] = "INFO",
+    log_style: Annotated[LogStyle, typer.Option(help="The format of logs on standard error.")] = "text",
+    log_level: Annotated[LogLevel, typer.Option(help="The lowest level of logs to show.")] = "INFO",
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """What stands before the command's name."""
+    """Options before the command's name."""
     log.configure(style=log_style, level=log_level)
 
 
 def main() -> None:
-    os.umask(0o077)  # for what libraries and the programs that we start make; our own files need no umask
+    os.umask(0o077)  # for files made by libraries and child processes; Penstock's own files do not depend on the umask
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()  # here, and not when the interpreter ends, where nobody could catch what it raises
+            sys.stdout.flush()  # flushed here, because exceptions at interpreter exit cannot be caught
     except PenstockError as error:
         Console(stderr=True, highlight=False).print(f"[red]error[/red] \\[{error.code}]: ", end="")
         sys.stderr.write(f"{error}\n")
@@ -137,6 +137,6 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # whoever read our output (head, a pager) has seen enough; what is still buffered goes nowhere
+        # the reader of the output (head, a pager) has closed it; discard the buffered rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

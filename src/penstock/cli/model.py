@@ -1,4 +1,4 @@
-"""`penstock model`: look at message models, and check them before they go into use."""
+"""`penstock model`: show message models, and check new ones."""
 
 import difflib
 import json
@@ -18,7 +18,7 @@ from penstock.model import Field, MessageModel, Part, shipped, shipped_names
 app = typer.Typer(help="Show and check message models.", no_args_is_help=True)
 
 OWN_ID_MIN = 100
-"""Ids below are for the models that come with Penstock."""
+"""Ids below are reserved for shipped models."""
 
 NameOrPath = Annotated[str, typer.Argument(help="A shipped model (quote, trade, …) or the path of a TOML document.")]
 
@@ -33,7 +33,7 @@ class Form(StrEnum):
 
 def _form(text: str) -> str:
     if text not in list(Form):
-        raise typer.BadParameter(f"{text!r} is none of: {', '.join(Form)}")
+        raise typer.BadParameter(f"{text!r} must be one of: {', '.join(Form)}")
     return text
 
 
@@ -44,7 +44,7 @@ def show(
         str, typer.Option("--as", metavar="|".join(Form), callback=_form, help="What to show it as.")
     ] = Form.TABLE,
 ) -> None:
-    """Show a model: where its fields lie, or its schema in another system's words."""
+    """Show a model: the layout of its fields, or its schema in another format."""
     loaded = find_model(model)
     if form == Form.TABLE:
         _show_table(loaded)
@@ -57,10 +57,10 @@ def check(
     model: NameOrPath,
     against: Annotated[
         str | None,
-        typer.Option(help="The version in use (a path or a shipped model) whose readers must go on reading."),
+        typer.Option(help="The version in use (a path or a shipped model) whose readers must remain compatible."),
     ] = None,
 ) -> None:
-    """Check a model document; with --against, also that it only adds to an older version."""
+    """Check a model document; with --against, also check that it only adds to an older version."""
     loaded = find_model(model)
     older = find_model(against) if against is not None else None
     reasons = loaded.incompatibilities(older) if older is not None else []
@@ -81,7 +81,7 @@ def check(
 
 
 def find_model(name_or_path: str) -> MessageModel:
-    """A shipped model by its name, or any model by the path of its document."""
+    """Return a shipped model by its name, or any model by the path of its document."""
     if name_or_path in shipped_names():
         return shipped(name_or_path)
     path = Path(name_or_path)
@@ -89,7 +89,7 @@ def find_model(name_or_path: str) -> MessageModel:
         near = difflib.get_close_matches(name_or_path, shipped_names(), n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise ModelError(
-            f"no model {name_or_path!r}",
+            f"unknown model {name_or_path!r}",
             hint=f"{meant}name the path of a TOML document, or one of: {', '.join(shipped_names())}",
         )
     return MessageModel.load(path)
@@ -144,7 +144,7 @@ def _show_table(model: MessageModel) -> None:
 
 
 def _rows(model: MessageModel, part: Part) -> Iterator[Field | tuple[int, int, str]]:
-    """The fields of a part and what lies between and behind them, so that every byte is in one row."""
+    """Return the fields of a part and the padding between and after them, so that every byte is in one row."""
     at = part.offset
     for field in model.fields:
         if field.part == part.name:

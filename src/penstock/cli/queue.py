@@ -1,4 +1,4 @@
-"""`penstock queue`: the endpoints of a message router; what is in them."""
+"""`penstock queue`: the queues (endpoints) of a message router."""
 
 import itertools
 import sys
@@ -17,7 +17,7 @@ from penstock.cli.common.routers import ConnectOption, CredentialsOption, Router
 from penstock.cli.common.times import parse_time
 
 WAIT_SECONDS = 0.5
-"""How long nothing may come before a queue is taken for drained."""
+"""Silence after which a queue counts as drained."""
 
 BATCH = 256
 PORTION = 4_096
@@ -53,12 +53,12 @@ def show(
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Everything about one queue, as JSON."""
+    """Print everything about one queue as JSON."""
     with opened(router, connect, credentials, secret, role="operator") as assured:
         found = assured.endpoints(name)
         _say_standby(router, assured)
     if not found:
-        raise NotFoundError(f"there is no queue {name!r}", where=router)
+        raise NotFoundError(f"unknown queue {name!r}", where=router)
     typer.echo(_encoded(found[0]))
 
 
@@ -67,29 +67,32 @@ def create(
     router: RouterArgument,
     name: NameArgument,
     topics: Annotated[
-        list[str] | None, typer.Argument(help="What it attracts; none: only what is given to it.")
+        list[str] | None,
+        typer.Argument(help="Interests that fill the queue. Default: none."),
     ] = None,
-    where: Annotated[str, typer.Option(help="A condition on the contents, in SQL.")] = "",
-    exclusive: Annotated[bool, typer.Option("--exclusive", help="One consumer at a time; others stand by.")] = False,
-    messages_max: Annotated[int, typer.Option(help="Messages it may have.")] = 1_000_000,
-    bytes_max: Annotated[int, typer.Option(help="Bytes it may have.")] = 2**30,
-    age_ms_max: Annotated[int, typer.Option(help="How old messages may become; 0: any age.")] = 0,
+    where: Annotated[str, typer.Option(help="A SQL condition on the fields.")] = "",
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="One consumer at a time; the others wait.")] = False,
+    messages_max: Annotated[int, typer.Option(help="Maximum number of messages.")] = 1_000_000,
+    bytes_max: Annotated[int, typer.Option(help="Maximum size in bytes.")] = 2**30,
+    age_ms_max: Annotated[int, typer.Option(help="Maximum age of messages; 0: unlimited.")] = 0,
     when_full: Annotated[
-        WhenFull, typer.Option(help="What becomes of more: refused to its publisher, or to --dead-to.")
+        WhenFull, typer.Option(help="Handling of messages for a full queue: refused, or moved to --dead-to.")
     ] = "refuse",
-    deliveries_max: Annotated[int, typer.Option(help="Deliveries before one is given up; 0: any number.")] = 0,
-    dead_to: Annotated[str, typer.Option(help="The queue for what is given up; empty: discarded.")] = "dead",
-    replication: Annotated[Treatment, typer.Option(help="What its messages get in a pair of routers.")] = "none",
-    from_id: Annotated[int, typer.Option(help="Begin with this message, if the log still has it.")] = 0,
+    deliveries_max: Annotated[int, typer.Option(help="Maximum number of deliveries of a message; 0: unlimited.")] = 0,
+    dead_to: Annotated[str, typer.Option(help="The dead-letter queue; empty: messages are discarded.")] = "dead",
+    replication: Annotated[
+        Treatment, typer.Option(help="The replication of its messages in a pair of routers.")
+    ] = "none",
+    from_id: Annotated[int, typer.Option(help="Begin with this message id, if the log still has it.")] = 0,
     from_time: Annotated[
-        str, typer.Option(help="Begin with what came at this time: ISO 8601 (UTC, if it does not say) or nanoseconds.")
+        str, typer.Option(help="Begin with messages of this time: ISO 8601 (default UTC) or nanoseconds.")
     ] = "",
-    alter: Annotated[bool, typer.Option("--alter", help="Change one that is there.")] = False,
+    alter: Annotated[bool, typer.Option("--alter", help="Change an existing queue.")] = False,
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Create a queue, or with --alter change one. One that is there and is the same is no error."""
+    """Create a queue, or change one with --alter. Creating an identical queue again is not an error."""
     endpoint = EndpointConfig(
         name=name,
         wants=(Want(topics=tuple(topics), where=where),) if topics else (),
@@ -115,12 +118,12 @@ def create(
 def delete(
     router: RouterArgument,
     name: NameArgument,
-    force: Annotated[bool, typer.Option("--force", help="Also while somebody consumes from it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete the queue even if it has consumers.")] = False,
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Delete a queue, with what is in it."""
+    """Delete a queue and its messages."""
     with opened(router, connect, credentials, secret, role="operator") as assured:
         assured.delete_endpoint(name, force=force)
     typer.echo(f"{name}: deleted")
@@ -131,23 +134,23 @@ def publish(
     router: RouterArgument,
     topic: Annotated[str, typer.Argument(help="Its topic.")],
     text: Annotated[list[str] | None, typer.Argument(help="Payloads; none: the lines of standard input.")] = None,
-    ttl_ms: Annotated[int, typer.Option(help="How long they may wait; 0: for ever.")] = 0,
+    ttl_ms: Annotated[int, typer.Option(help="Time to live of the messages; 0: unlimited.")] = 0,
     priority: Annotated[int, typer.Option(help="0 to 9; 9 goes first.")] = 4,
     replication: Annotated[
-        Treatment, typer.Option(help="What they get in a pair of routers, where publishers decide.")
+        Treatment, typer.Option(help="The replication of the messages in a pair of routers, if publishers decide.")
     ] = "none",
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Publish messages; returns when all of them are stored. Exit status 1: no queue wanted some of them."""
+    """Publish messages; returns when all of them are stored. The exit status is 1 if no queue matched some of them."""
     lines = (line.rstrip("\n") for line in sys.stdin) if not text else iter(text)
     stored = unmatched = 0
     with (
         opened(router, connect, credentials, secret, send=(topic,)) as assured,
         assured.publisher(window=4_096) as publisher,
     ):
-        publisher.warns = False  # said below
+        publisher.warns = False  # reported below
         while portion := list(itertools.islice(lines, PORTION)):
             numbers = [
                 publisher.send(topic, line.encode(), ttl_ms=ttl_ms, priority=priority, replication=replication)
@@ -159,7 +162,9 @@ def publish(
     if stored or not unmatched:
         sys.stderr.write(f"{counted(stored, 'message')} stored\n")
     if unmatched:
-        sys.stderr.write(f"{counted(unmatched, 'message')} not queued: no queue wants {printable(topic)}\n")
+        sys.stderr.write(
+            f"{counted(unmatched, 'message')} not queued: no queue has an interest in {printable(topic)}\n"
+        )
         raise typer.Exit(1)
 
 
@@ -167,14 +172,14 @@ def publish(
 def drain(
     router: RouterArgument,
     name: NameArgument,
-    count: Annotated[int | None, typer.Option(help="At most so many messages.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show them.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Look only: they go back into the queue.")] = False,
+    count: Annotated[int | None, typer.Option(help="Maximum number of messages.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print the messages.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Browse: return the messages to the queue.")] = False,
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Consume what is in a queue, a line of JSON for each message, until nothing more comes."""
+    """Consume the messages of a queue, printed as lines of JSON, until no more arrive."""
     taken = 0
     with (
         opened(router, connect, credentials, secret, receive=(">",)) as assured,
@@ -192,7 +197,7 @@ def drain(
                 queue.close(as_unread=True)
                 break
             queue.ack(messages)
-    sys.stderr.write(f"{counted(taken, 'message')}{' looked at' if keep else ''}\n")
+    sys.stderr.write(f"{counted(taken, 'message')}{' browsed' if keep else ''}\n")
 
 
 def _told(message: Delivery) -> str:
@@ -212,7 +217,7 @@ def _told(message: Delivery) -> str:
 
 def _say_standby(router: str, assured: Assured) -> None:
     if assured.is_standing_by:
-        sys.stderr.write(f"{printable(router)} stands by: these are its copies\n")
+        sys.stderr.write(f"{printable(router)} is the standby: these are its copies\n")
 
 
 def _encoded(info: EndpointInfo) -> str:

@@ -1,4 +1,4 @@
-"""`penstock router`: run a message router, show how one is, give a pair orders."""
+"""`penstock router`: run a message router, show its status, switch or degrade a pair."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,25 +18,23 @@ from penstock.cli.common.routers import ConnectOption, CredentialsOption, OneRou
 from penstock.cli.common.statuses import show_statuses
 
 app = typer.Typer(
-    help="Run a message router (assured messages), see how one is, or give a pair orders.", no_args_is_help=True
+    help="Run a message router (assured messages), show its status, or switch a pair.", no_args_is_help=True
 )
 
 
 @app.command("run")
 def run(
     directory: Annotated[
-        Path | None, typer.Argument(metavar="[DIRECTORY]", help="For trials: where it keeps messages.")
+        Path | None, typer.Argument(metavar="[DIRECTORY]", help="For trials: the directory of its messages.")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="The router's own configuration, or a plant's: a TOML document.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="Which router, when the document is a plant's; or its name.")] = None,
-    port: Annotated[int, typer.Option(help="For trials: the TCP port where clients connect.")] = PORT_DEFAULT,
+    config: Annotated[Path | None, typer.Option(help="The configuration of the router or of a plant (TOML).")] = None,
+    name: Annotated[str | None, typer.Option(help="The router's name, also in a plant's document.")] = None,
+    port: Annotated[int, typer.Option(help="For trials: the TCP port for clients.")] = PORT_DEFAULT,
 ) -> None:
-    """Run one router in the foreground. When it runs, one line of JSON on standard output says where clients connect.
-    Ctrl-C or SIGTERM ends it in order."""
+    """Run one router in the foreground. When it runs, one line of JSON on standard output has its address for
+    clients. Ctrl-C or SIGTERM shuts it down."""
     if (config is None) == (directory is None):
-        raise ConfigurationError("either a document or a directory is needed", hint="penstock router run DIRECTORY")
+        raise ConfigurationError("give either a document or a directory", hint="penstock router run DIRECTORY")
     pages = None
     if config is None:
         access = RouterAccess(port=port)
@@ -48,20 +46,18 @@ def run(
 
 @app.command("status")
 def status(
-    plant: Annotated[
-        Path | None, typer.Argument(metavar="[PLANT.TOML]", help="The plant whose routers are shown.")
-    ] = None,
+    plant: Annotated[Path | None, typer.Argument(metavar="[PLANT.TOML]", help="The plant.")] = None,
     node: Annotated[
         list[str] | None, typer.Option(metavar="HOST:PORT", help="The page of a router; may be repeated.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per router.")] = False,
 ) -> None:
-    """Show how routers are, by what they say on their pages. Exit status 1: one does not answer."""
+    """Show the status of routers, from their pages. The exit status is 1 if one does not answer."""
     show_statuses("router", RouterStatus, plant, node or [], _print, is_json=json)
 
 
 def _print(router: RouterStatus) -> None:
-    disk = "" if router.is_storing else ", the disk takes nothing"
+    disk = "" if router.is_storing else ", the disk accepts no data"
     touch = "" if router.is_in_touch else ", the administration server does not answer"
     state = f"{router.role}, epoch {router.epoch}, {counted(router.clients, 'client')}{disk}{touch}"
     typer.echo(printable(f"{router.name}: {state}"))
@@ -69,7 +65,7 @@ def _print(router: RouterStatus) -> None:
         since = datetime.fromtimestamp(replication.since_ns / NS_PER_SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         order = ", by an operator's order" if replication.is_ordered else ""
         link = "" if replication.is_linked else ", no link"
-        link += "" if replication.is_other_storing else ", its disk takes nothing"
+        link += "" if replication.is_other_storing else ", its disk accepts no data"
         backlog = f", {replication.backlog:,} to be copied" if router.role == "active" else ""
         typer.echo(printable(f"  with {replication.other}: {replication.state} since {since}{order}{link}{backlog}"))
         if replication.differences:
@@ -92,23 +88,24 @@ def switch(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Switch even if the active router cannot be asked to stop, or has more than the standby."
+            "--force", help="Switch even if the active router does not answer, or has messages that the standby lacks."
         ),
     ] = False,
     lose: Annotated[
         bool,
         typer.Option(
-            "--lose", help="With --force: switch even if this router has nothing, and the other one does not answer."
+            "--lose", help="With --force: switch even if this router has no messages, and the peer does not answer."
         ),
     ] = False,
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Make a router that stands by the active one of its pair. The other one stops first, when this one has everything;
-    --force asks no router, but with a witness the old lease must have ended. Omit --force while the other one lives."""
+    """Make the standby router of a pair active. The active router stops first, when the standby has all messages;
+    --force does not ask it, but with a witness the old lease must have ended. Omit --force while the active router
+    runs."""
     if lose and not force:
-        raise ConfigurationError("--lose is for a switch by force", hint="add --force, or leave it out")
+        raise ConfigurationError("--lose requires --force", hint="add --force, or omit --lose")
     with opened(router, connect, credentials, secret, role="operator") as assured:
         left = assured.switch(force=force, lose=lose)
         typer.echo(f"{router}: is active")
@@ -120,12 +117,12 @@ def switch(
 @app.command("degrade")
 def degrade(
     router: OneRouterArgument,
-    end: Annotated[bool, typer.Option("--end", help="Take the order back.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="Undo the order.")] = False,
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Have the active router of a pair acknowledge synchronous messages without waiting for the other one."""
+    """Make the active router of a pair acknowledge synchronous messages without waiting for the standby."""
     with opened(router, connect, credentials, secret, role="operator") as assured:
         assured.degrade(end=end)
-        typer.echo(f"{router}: {'synchronous when the other router has everything' if end else 'degraded'}")
+        typer.echo(f"{router}: {'synchronous when the standby has all messages' if end else 'degraded'}")

@@ -1,4 +1,4 @@
-"""`penstock sim`: run plants of the simulator and say whether they kept their promises."""
+"""`penstock sim`: run simulated plants and check their promises."""
 
 import os
 from collections.abc import Callable
@@ -25,13 +25,13 @@ LEGEND = (
 )
 
 ESTIMATE_SECONDS_MAX = 2.0
-"""Virtual time in which an estimate has settled."""
+"""Virtual time after which an estimate has settled."""
 
 
 def sim(
-    seed: Annotated[int, typer.Option(help="The first seed; it decides the plant and everything that happens.")] = 1,
+    seed: Annotated[int, typer.Option(help="The first seed, which determines the plant and all events.")] = 1,
     minutes: Annotated[float, typer.Option(min=0.001, help="Virtual time under load and faults, for each seed.")] = 1.0,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run, one after the other.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of consecutive seeds to run.")] = 1,
     trace: Annotated[Path | None, typer.Option(help="Write every event of the run to this file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per line and seed, for programs.")] = False,
     scenario: Annotated[
@@ -44,17 +44,21 @@ def sim(
         ),
     ] = "middleware",
     subscribers: Annotated[
-        int, typer.Option(min=0, help="Of a tree: estimate a deployment for so many, instead of running seeds.")
+        int,
+        typer.Option(
+            min=0,
+            help="With --scenario tree: estimate a deployment for this number of subscribers, without running seeds.",
+        ),
     ] = 0,
 ) -> None:
-    """Run a simulated plant from a seed: loss, reordering, partitions, crashes, failing disks.
+    """Run a simulated plant from a seed, with loss, reordering, partitions, crashes and failing disks.
 
-    Checkers judge it from outside: every message delivered exactly once and in order, or reported lost; of a journal,
-    every acknowledged record there after any crash; of a feed, one content for every number, whichever adapter sends
-    it; of filter modules, that each application gets what it wants and nothing else; of a ticker plant, that each
-    class keeps its promise to fast, slow and crashing consumers; of a tree, that it heals and nobody misses anything
-    unawares; of a message router, that nothing acknowledged is lost; of a lease, that it has one holder at most. When
-    they object, the command prints the last events, exits with status 1, and the same seed replays the same run.
+    External checkers judge the run: every message is delivered exactly once and in order, or reported lost; a
+    journal has every acknowledged record after any crash; a feed has one content for every number, whichever adapter
+    sends it; each application of a filter module gets exactly the messages of its interests; a ticker plant keeps
+    the promises of each delivery class to fast, slow and crashing consumers; a tree heals, and no subscriber misses
+    messages without a report; a message router loses no acknowledged message; a lease has at most one holder. On a
+    violation, the command prints the last events and exits with status 1; the same seed replays the same run.
     """
     if trace is not None and seeds > 1:
         raise ConfigurationError(
@@ -82,7 +86,7 @@ def sim(
 
 def _estimate(scenario: Scenario, subscribers: int, seed: int, minutes: float, json: bool) -> None:
     if scenario != "tree":
-        raise ConfigurationError(f"--subscribers is not for {scenario}", hint="say --scenario tree")
+        raise ConfigurationError(f"--subscribers cannot be used with {scenario}", hint="use --scenario tree")
     estimate = estimate_tree(subscribers, seed=seed, seconds=min(minutes * 60, ESTIMATE_SECONDS_MAX))
     typer.echo(msgspec.json.encode(estimate) if json else _figures(estimate))
 
@@ -120,7 +124,7 @@ def _text(scenario: Scenario, summaries: list[PlantSummary]) -> str:
 
 
 def _counted(summary: PlantSummary, promise: str) -> str:
-    """A line for everything that was counted."""
+    """One line per counter."""
     counts = msgspec.structs.asdict(summary) | {"digest": summary.digest[:16]}
     del counts["seed"]
     lines = [f"  {name.replace('_', ' '):30} {value:>16}" for name, value in counts.items()]
@@ -128,7 +132,7 @@ def _counted(summary: PlantSummary, promise: str) -> str:
 
 
 def _one(summary: Summary, promise: str) -> str:
-    """A line for everything that was counted."""
+    """One line per counter."""
     lines = [
         ("virtual time", f"{summary.virtual_seconds:,.1f} s"),
         ("events", f"{summary.events:,}"),
@@ -146,7 +150,7 @@ def _one(summary: Summary, promise: str) -> str:
 
 
 def _several(summaries: list[Summary], promise: str) -> str:
-    """A line for every seed, each column as wide as its widest number."""
+    """One line per seed, with aligned columns."""
     rows = [COLUMNS, *(_row(each) for each in summaries)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)

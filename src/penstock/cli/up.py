@@ -1,4 +1,4 @@
-"""`penstock up`, `node`, `init`: every node of a plant on this machine, one of them, a first plant."""
+"""`penstock up`, `node`, `init`: run every node of a plant on this machine, run one of them, make a first plant."""
 
 import errno
 import os
@@ -25,12 +25,12 @@ from penstock.web.live.process import run_console
 
 
 def up(
-    plant: Annotated[Path, typer.Argument(metavar="PLANT.TOML", help="The document that describes the plant.")],
-    check: Annotated[bool, typer.Option("--check", help="Read the document, say what would run, and end.")] = False,
+    plant: Annotated[Path, typer.Argument(metavar="PLANT.TOML", help="The plant's document.")],
+    check: Annotated[bool, typer.Option("--check", help="Check the document, list its nodes, and exit.")] = False,
 ) -> None:
-    """Run every node of a plant on this machine, each in a process of its own; Ctrl-C ends them all.
+    """Run every node of a plant on this machine, each in its own process; Ctrl-C stops all of them.
 
-    A node that dies is started again after a pause, which grows if it dies again; an adapter then joins as a backup.
+    A node that dies is restarted after a pause, which grows if it dies again; an adapter returns as a backup.
     """
     described = Plant.load(plant)
     if check:
@@ -47,7 +47,7 @@ def up(
         if is_started:
             console.print("the plant runs; Ctrl-C ends it")
         elif not interrupt.is_wanted:
-            console.print("[red]a node did not come up: everything is ended, its log above says why[/red]")
+            console.print("[red]a node did not become ready, so all nodes were stopped; see its log above[/red]")
         shown: dict[str, str] = {}
         while is_started and not interrupt.is_wanted:
             running.poll(0.25)
@@ -56,7 +56,7 @@ def up(
                     shown[node.name] = state
                     console.print(f"{node.name}: {state}")
         if interrupt.is_wanted:
-            console.print("ending the plant, node after node")
+            console.print("stopping the plant, node by node")
         running.stop(lambda name: console.print(f"{name}: ending"))
         faults = running.faults
     for fault in faults:
@@ -66,7 +66,7 @@ def up(
 
 
 def _state(node: NodeProcess) -> str:
-    """What is worth a line when it changes."""
+    """The state of a node in one line, printed when it changes."""
     if node.restarts.is_failing:
         return f"failing: {node.restarts.describe()}; {node.fault}"
     if node.member is None:
@@ -94,16 +94,16 @@ def _state(node: NodeProcess) -> str:
 
 
 def node(
-    plant: Annotated[Path, typer.Argument(metavar="PLANT.TOML", help="The document that describes the plant.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which of its nodes.")],
+    plant: Annotated[Path, typer.Argument(metavar="PLANT.TOML", help="The plant's document.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The node's name.")],
 ) -> None:
-    """Run one node of a plant, whatever it is, on this machine; Ctrl-C or SIGTERM ends it in order."""
+    """Run one node of a plant on this machine. Ctrl-C or SIGTERM shuts it down."""
     described = Plant.load(plant)
     config = described.node(name)
     described.make_secrets()
     share_with_group(described.files_group)
     path = plant.absolute()
-    os.chdir(plant.parent)  # a plant's paths begin there
+    os.chdir(plant.parent)  # relative paths in the document start there
 
     def tell(told: Told) -> None:
         if isinstance(told, Ready):
@@ -129,14 +129,16 @@ def init(
         ),
     ] = FIRST_DEFAULT,
 ) -> None:
-    """Write a first plant to try and to change: an exchange of made-up messages, two adapters, a policy and more."""
+    """Write a first plant to try and to change: a generated exchange feed, two adapters, a policy and more."""
     try:
         if directory.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         make_directory(directory)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot be made: {error.strerror}", where=str(directory), hint="name a directory that is not there yet"
+            f"cannot be created: {error.strerror}",
+            where=str(directory),
+            hint="choose a directory that does not exist yet",
         ) from None
     options = DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=True)
     ports = Ports.documented(port)
@@ -146,7 +148,7 @@ def init(
     typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant:\n")
     typer.echo(f"  penstock up {layout.plant}")
     typer.echo(
-        "\nIn other terminals, subscribe as alice: by way of the filter module, as records, metered, from the tree:\n"
+        "\nIn other terminals, subscribe as alice: through the filter module, to records, metered, from the tree:\n"
     )
     typer.echo(f"  penstock sub {login} --filter {layout.filter} 'md.us.eq.AAPL.>'")
     typer.echo(f"  penstock sub {login} --node {layout.nodes[MUX]} --records 'md.us.eq.AAPL.quote'")

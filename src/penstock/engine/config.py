@@ -1,4 +1,4 @@
-"""How a distribution engine behaves, and every bound it keeps."""
+"""Configuration and limits of a distribution engine."""
 
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ Bytes = Annotated[int, msgspec.Meta(ge=65_536, le=2**40)]
 
 
 class Weights(Config, frozen=True):
-    """Shares of the output, in bytes."""
+    """Shares of the classes in the output, in bytes."""
 
     critical: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 8
     adaptive: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 4
@@ -20,42 +20,43 @@ class Weights(Config, frozen=True):
 
 
 class EngineConfig(Config, frozen=True):
-    """Of the core. Memory is at most items_max records, pairs_max times some 100 bytes, and the history."""
+    """Configuration of the core. Memory is at most items_max records, about 100 bytes times pairs_max, and the
+    history."""
 
     classes: tuple[ClassName, ...] = ("critical", "adaptive")
-    """Those that this node serves."""
+    """The classes that this node serves."""
 
     weights: Weights = Weights()
-    """How the classes share the output where it is limited (budget_bytes, or that of serve())."""
+    """Shares of the classes when the output is limited (by budget_bytes or the argument of serve())."""
 
     offsets: Literal["common", "own"] = "common"
-    """Where an item's record is in the regions of consumers: at one place in all of them, or by a table for each
-    consumer, sized to what it subscribed to."""
+    """Slots of records in consumers' regions: equal in all of them, or assigned for each consumer by its
+    subscriptions."""
 
     serves_all_pending: bool = False
-    """Whether an adaptive record that is read once is written for everybody who waits for it: less work, but the order
-    between items is not kept."""
+    """True: an adaptive record that is read once is written for all consumers that wait for it, which is cheaper,
+    but does not preserve the order between items."""
 
     keeps: Literal["all", "wanted"] = "all"
-    """Items: all that updates were ever taken of, as a plant does, or only those that a consumer wants."""
+    """The items that the node keeps: all items with updates, as in a plant, or only those with consumers."""
 
     has_upstream: bool = False
-    """Whether subscriptions are live only when the node above has said so (UpstreamLive)."""
+    """True if subscriptions are live only after the upstream node's UpstreamLive."""
 
     items_max: Count = 1_000_000
     consumers_max: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 8_192
     subscriptions_per_consumer_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1_024
     topics_per_consumer_max: Count = 1_000_000
-    """Interests of all its subscriptions."""
+    """Maximum number of interests in all subscriptions of a consumer."""
 
     pairs_max: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 2_000_000
-    """Consumers' items, counted once for each consumer."""
+    """Maximum number of items of all consumers, counted per consumer."""
 
     region_records_max: Annotated[int, msgspec.Meta(ge=64, le=2**24)] = 1_048_576
-    """Records of one model in a consumer's region."""
+    """Maximum number of records of one model in a consumer's region."""
 
     history_bytes: Bytes = 64 * 1024 * 1024
-    """Critical events that are kept for consumers that are overrun or slow."""
+    """Size of the history of critical events, for consumers that are overrun or slow."""
 
     budget_bytes: Annotated[int, msgspec.Meta(ge=-1)] = -1
-    """What publish() and distribute() write at once; the rest waits for serve(). -1: they write everything."""
+    """Bytes that publish() and distribute() write at once; serve() writes the rest. -1: no limit."""

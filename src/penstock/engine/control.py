@@ -1,4 +1,4 @@
-"""What consumers and nodes (plant, multiplexer, edge cache) say to each other (protocol/distribution-control.md).
+"""The messages between consumers and nodes (plant, multiplexer, edge cache) (protocol/distribution-control.md).
 
 consumer                        node
   │ Login ───────────────────────► │      who I am, how I want my events, a token where one is asked for
@@ -54,21 +54,21 @@ MUX_PORT_DEFAULT = 7411
 EDGE_PORT_DEFAULT = 7412
 
 TOPICS_MAX = 16_384
-"""Topics of one request; a subscription of more is several."""
+"""Maximum number of topics in one request; larger subscriptions are split."""
 
 GRANTS_MAX = 16_384
 REGION_PARTS_MAX = 16
 EVENTS_SIZE_MAX = 256 * 1024
-"""Bytes of events in one message."""
+"""Maximum size of events in one message."""
 
 MESSAGE_SIZE_MAX = 1024 * 1024
 
 Transport: TypeAlias = Literal["local", "session", "datagram"]
-"""How a consumer gets its events: in shared memory of this host, on this connection, or by UDP."""
+"""The transport of a consumer's events: shared memory on this host, this connection, or UDP."""
 
 ClassName: TypeAlias = Literal["critical", "adaptive", "metered"]
 ClassWish: TypeAlias = Literal["auto", "critical", "adaptive", "metered"]
-"""`auto` leaves it to the node's classifier."""
+"""`auto`: the node's classifier decides."""
 
 RingName: TypeAlias = Literal["events", "notices"]
 
@@ -82,54 +82,54 @@ DatagramKey = Annotated[bytes, msgspec.Meta(max_length=16)]
 """16 random bytes; empty without datagrams."""
 
 
-# What a consumer says
+# Messages of consumers
 
 
 class Login(msgspec.Struct, tag="login", frozen=True):
-    """The first message. A connection is good for one consumer."""
+    """The first message. One connection has one consumer."""
 
     name: Name
     transport: Transport = "session"
     token: Token = ""
-    """A stream token of the administration server, where the node asks for one."""
+    """A stream token of the administration server, if the node requires one."""
 
     is_node: bool = False
-    """Whether this is a node that serves others in turn: it may send Vouch, and is told what is Withdrawn."""
+    """True for a node that serves others: it may send Vouch, and gets Withdrawn."""
 
     classes: list[ClassName] = []
-    """Those that it can take; none named: all that the node serves by this transport."""
+    """Classes that the consumer accepts; empty: all that the node serves on this transport."""
 
     host: Host = ""
-    """Of datagrams: where they are to be sent."""
+    """With datagrams: their destination host."""
 
     port: Port = 0
     takes_group: bool = False
-    """Of datagrams: whether what it takes in the adaptive class, and that alone, can come to it by multicast."""
+    """With datagrams: True if adaptive updates, and only those, may be sent by multicast."""
 
 
 class Subscribe(msgspec.Struct, tag="subscribe", frozen=True):
-    """The current image of the topics and every update after it. All of it holds when it is answered with Held, nothing
-    of it when with Refused. A LIVE event with this number follows the last refresh."""
+    """Requests the current image of the topics and every later update. Held confirms the whole request, Refused
+    rejects the whole request. A LIVE event with this number follows the last refresh."""
 
     number: Number
-    """The consumer's own, from 1: it names the request in the answer, and the subscription from then on."""
+    """Chosen by the consumer, from 1 on; identifies the request in the answer, and later the subscription."""
 
     topics: Topics
     """Patterns as text (docs/reference/topics.md)."""
 
     cls: ClassWish = "auto"
     per_second: Rate = 0.0
-    """Of the metered class: updates of each item; 0 asks for unmetered ones."""
+    """For the metered class: updates per second of each item; 0: unmetered."""
 
     after: U64 = 0
-    """Events of the critical class from after this event number on are sent again, if the node still has them; 0: the
-    current image is enough. Only with the epoch that gave the number."""
+    """Critical events after this event number are sent again, if the node still has them; 0: the current image is
+    enough. Only valid with the epoch of that number."""
 
     epoch: U64 = 0
 
 
 class Modify(msgspec.Struct, tag="modify", frozen=True):
-    """Another rate for a subscription."""
+    """Changes the rate of a subscription."""
 
     number: Number
     subscription: Number
@@ -137,40 +137,40 @@ class Modify(msgspec.Struct, tag="modify", frozen=True):
 
 
 class Unsubscribe(msgspec.Struct, tag="unsubscribe", frozen=True):
-    """Answered with Held; what is on its way still comes."""
+    """Answered with Held; events on their way may still arrive."""
 
     number: Number
     subscription: Number
 
 
 class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
-    """A static read of current records: answered with one Records message or more."""
+    """Requests current records once: answered with one or more Records messages."""
 
     number: Number
     topics: Topics
 
 
 class Overrun(msgspec.Struct, tag="overrun", frozen=True):
-    """The consumer was too slow for its ring and has lost its place in it. Answered with Restarted; then the ring
-    begins anew, with what was missed or with refreshes."""
+    """The consumer was too slow for its ring, which was overrun. Answered with Restarted; then the ring starts
+    again, with the missed events or with refreshes."""
 
     number: Number
     last_number: U64
-    """Of the last event that it has; 0 for none."""
+    """Number of the last event that the consumer has; 0: none."""
 
     ring: RingName = "events"
 
 
 class Missed(msgspec.Struct, tag="missed", frozen=True):
-    """Packets of the group's stream that did not come; the node's configuration says what becomes of them. From 0 to 0:
-    the group is not heard at all, and no more is to be sent by it to this consumer."""
+    """Lost packets of the group's stream, handled as configured at the node. 0 to 0: the group cannot be received,
+    and the node must use other means."""
 
     first_sequence: U64
     last_sequence: U64
 
 
 class AskModel(msgspec.Struct, tag="ask-model", frozen=True):
-    """The document of a message model that events have, and the consumer does not know."""
+    """Requests the document of an unknown message model that events refer to."""
 
     number: Number
     id: ModelNumber
@@ -183,100 +183,99 @@ class RenewToken(msgspec.Struct, tag="renew", frozen=True):
 
 
 class Vouch(msgspec.Struct, tag="vouch", frozen=True):
-    """A node asks for one of its consumers: is this token good, and does it grant these topics?"""
+    """A node verifies the token and topics of one of its consumers."""
 
     number: Number
     name: Name
     token: Token
     topics: Annotated[list[Interest], msgspec.Meta(max_length=TOPICS_MAX)] = []
-    """None: what it grants is all that is asked."""
+    """Empty: only the token is verified."""
 
 
-# What the node says
+# Messages of the node
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
     node: Name
     epoch: U64
-    """Of this run of the node: event numbers of another epoch mean nothing here."""
+    """Epoch of the node's start; event numbers of other epochs are invalid."""
 
     consumer: U32
     classes: list[ClassName]
-    """Those that this consumer can have."""
+    """Classes that are available to this consumer."""
 
     rate_max: Rate = 0.0
-    """Updates per second and item that a consumer can ask for at most; 0: also unmetered ones."""
+    """Maximum updates per second and item; 0: no limit, including unmetered updates."""
 
     grants: Annotated[list[Interest], msgspec.Meta(max_length=GRANTS_MAX)] = []
-    """What the token lets it receive live, as patterns; with a leading ! what is taken away. Everything, where the
-    node asks for no tokens: then `>`."""
+    """Patterns that the token allows to receive live; a leading ! denies. `>` if the node requires no tokens."""
 
     path: Path = ""
-    """Of local delivery: where segments are handed over, and what those of the rings are called."""
+    """With local delivery: the handover socket, and the names of the rings."""
 
     ring: SegmentName = ""
     notices: SegmentName = ""
     publisher_id: U64 = 0
-    """Of datagrams: the stream of the critical class, and where it comes from."""
+    """With datagrams: the publisher of the reliable stream, and its source."""
 
     host: Host = ""
     port: Port = 0
     fresh_port: Port = 0
-    """From where adaptive and metered updates come that are not sent again when they are lost; 0: with the others."""
+    """Source port of adaptive updates that are not sent again when lost; 0: they are in the reliable stream."""
 
     group: Text = ""
-    """As group:port, where adaptive updates are sent to this consumer and others at once; empty: nowhere."""
+    """The multicast group of shared adaptive updates, as group:port; empty: none."""
 
     group_port: Port = 0
-    """Of `host`, from which they come."""
+    """Source port of the group's packets, at `host`."""
 
     group_publisher_id: U64 = 0
     group_sequence: U64 = 0
-    """The number of the first packet that concerns this consumer."""
+    """Number of the first group packet that concerns this consumer."""
 
     key: DatagramKey = b""
-    """Of datagrams: authenticates the packets and repair requests of this consumer's streams."""
+    """With datagrams: authenticates packets and repair requests of this consumer's streams."""
 
     group_key: DatagramKey = b""
-    """The same for the group; all its members have it."""
+    """Authenticates the group's packets; all members have this key."""
 
     group_key_id: Annotated[int, msgspec.Meta(ge=2, le=2**32 - 1)] = 2
-    """Of the trailers that are made with it."""
+    """Id of this key in trailers."""
 
 
 class Held(msgspec.Struct, tag="held", frozen=True):
-    """What was asked for under this number holds."""
+    """The request of this number is active."""
 
     number: Number
     per_second: Rate = 0.0
-    """The rate that is granted; 0: none is kept."""
+    """The granted rate; 0: none."""
 
 
 class OpenRegion(msgspec.Struct, tag="open-region", frozen=True):
-    """Records of this model are in this segment from now on; one that was there before is not written any more."""
+    """Records of this model are in this segment from now on; an earlier segment is no longer written."""
 
     model_id: ModelNumber
     model_version: ModelNumber
     segment: SegmentName
     marks: SegmentName
-    """Where the consumer notes which generation of each record it has read; empty for a region that is shared."""
+    """Segment in which the consumer marks the read generation of each record; empty for a shared region."""
 
     record_size: U32
     record_count: U32
     parts: Annotated[list[U32], msgspec.Meta(max_length=REGION_PARTS_MAX)] = []
-    """Where the parts of a record begin that have checksums of their own; none: it is one."""
+    """Offsets of record parts with their own checksums; empty: one part."""
 
     is_shared: bool = False
 
 
 class Restarted(msgspec.Struct, tag="restarted", frozen=True):
-    """The ring begins anew; its first events say what is missing."""
+    """The ring starts again; its first events report what is missing."""
 
     number: Number
 
 
 class Records(msgspec.Struct, tag="records", frozen=True):
-    """DEFINE and REFRESH events of what was asked for."""
+    """DEFINE and REFRESH events of the requested records."""
 
     number: Number
     data: EventBytes
@@ -289,7 +288,7 @@ class ModelDocument(msgspec.Struct, tag="model-document", frozen=True):
 
 
 class Vouched(msgspec.Struct, tag="vouched", frozen=True):
-    """The token is good, and grants what was asked for."""
+    """The token is valid and grants the topics."""
 
     number: Number
     subject: Text
@@ -299,7 +298,7 @@ class Vouched(msgspec.Struct, tag="vouched", frozen=True):
 
 
 class Withdrawn(msgspec.Struct, tag="withdrawn", frozen=True):
-    """To a node: tokens of this subscription at the administration server are no longer good."""
+    """To a node: tokens of this subscription are no longer valid."""
 
     subscription_id: Text
     reason: Text
@@ -311,20 +310,20 @@ class GroupKey(msgspec.Struct, frozen=True):
 
 
 class GroupKeys(msgspec.Struct, tag="group-keys", frozen=True):
-    """To a member of the group: packets of the group are authentic under these keys from now on, and under no others.
-    After a member has left, the next key comes beside the one in use, and then alone."""
+    """To a member of the group: accept packets of the group only under these keys. After a member has left, the next
+    key is added, and then replaces the old one."""
 
     keys: Annotated[list[GroupKey], msgspec.Meta(max_length=GROUP_KEYS_MAX)]
 
 
 class Events(msgspec.Struct, tag="events", frozen=True):
-    """Whole events, in their order (docs/reference/protocol/distribution.md)."""
+    """Complete events, in order (docs/reference/protocol/distribution.md)."""
 
     data: EventBytes
 
 
 class RefusalCode(StrEnum):
-    """Why something is refused."""
+    """The reason of a refusal."""
 
     TOKEN = "token"
     EXPIRED = "expired"
@@ -371,4 +370,4 @@ PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("distribution", Vers
 CONNECTION = ControlConfig(
     message_size_max=MESSAGE_SIZE_MAX, inbox_messages_max=64, ping_ms=1_000, silence_ms=5_000, write_ms=5_000
 )
-"""How both sides configure the connection, unless told otherwise."""
+"""Default configuration of the connection on both sides."""

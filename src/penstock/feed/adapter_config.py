@@ -22,7 +22,7 @@ from penstock.net.udp import Channel
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 STREAM_FRAMINGS = ("soupbintcp", "file", "contribution")
-"""Framings of source streams that do not come as datagrams."""
+"""Framings of source streams without datagrams."""
 
 
 class LineAddress(Config, frozen=True):
@@ -30,7 +30,7 @@ class LineAddress(Config, frozen=True):
 
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
     group: str = ""
-    """Empty: datagrams that are addressed to this machine."""
+    """Empty: datagrams addressed to this machine."""
 
     interface: str = "127.0.0.1"
 
@@ -41,27 +41,27 @@ class AddressConfig(Config, frozen=True):
 
 
 class SourceStreamConfig(Config, frozen=True):
-    """One source stream, and how it comes: over lines, from a SoupBinTCP server, a file, or contributors."""
+    """One source stream, and its source: lines, a SoupBinTCP server, a file, or contributors."""
 
     id: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)]
     name: Name
     framing: str = "moldudp64"
-    """A format of datagrams by its name (feed.formats), or `soupbintcp`, `file` or `contribution`."""
+    """The name of a datagram format (feed.formats), or `soupbintcp`, `file` or `contribution`."""
 
     lines: tuple[LineAddress, ...] = ()
     request: AddressConfig | None = None
-    """Where lost messages are asked for."""
+    """The address of the request server for lost messages."""
 
     arbitration: LineConfig = LineConfig()
-    """How the lines are made into one."""
+    """Arbitration of the lines."""
 
     server: AddressConfig | None = None
-    """Of framing `soupbintcp`, with who logs in and a file that has the password."""
+    """For framing `soupbintcp`: the server; also set the user and a password file."""
 
     user: str = ""
     password_file: str = ""
     url: str = ""
-    """Of framing `file`: the path of what is replayed."""
+    """For framing `file`: the path of the file to replay."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,9 +69,9 @@ class SourceStreamConfig(Config, frozen=True):
         is_given = (bool(self.lines), self.server is not None, bool(self.url))
         if is_given != (self.has_lines, is_served, self.framing == "file"):
             raise ConfigurationError(
-                f"framing {self.framing} does not go with what else is given",
+                f"framing {self.framing} does not match the other keys",
                 where=f"stream {self.name}",
-                hint="formats of datagrams have lines, soupbintcp a server, file a url, contribution none of these",
+                hint="datagram formats need lines, soupbintcp a server, file a url, contribution none of these",
             )
 
     @property
@@ -86,31 +86,32 @@ class SourceStreamConfig(Config, frozen=True):
         known = (*DATAGRAM_FORMATS, *STREAM_FRAMINGS)
         if self.framing not in known:
             raise ConfigurationError(
-                f"no framing is called {self.framing!r}",
+                f"unknown framing {self.framing!r}",
                 where=f"stream {self.name}",
-                hint=f"there are {', '.join(known)}; the adapter's modules make others known",
+                hint=f"known framings: {', '.join(known)}; the adapter's modules can add more",
             )
 
 
 class PublishConfig(Config, frozen=True):
-    """How application messages leave the adapter; over TCP they can be had in either case."""
+    """Publication of application messages. In either case they are also available over TCP."""
 
     transport: Literal["multicast", "tcp"] = "multicast"
     channel: Channel = Channel()
     sealed: bool = False
-    """Whether payloads are encrypted with the administration server's stream keys."""
+    """True: payloads are encrypted with the administration server's stream keys."""
 
     models_in_band: bool = False
-    """Whether the models of what the table makes are sent in the stream itself, for subscribers that cannot ask for
-    them: at its head, and each again every interval."""
+    """True: the models of the table's outputs are sent in the stream itself, at its start and at intervals, for
+    subscribers that cannot request them."""
 
     models_interval_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 10.0
 
     publisher_id: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """0: made from the feed's name and the adapter's index, so that it is the same at every start."""
+    """0: derived from the feed's name and the adapter's index, so that it is equal at every start."""
 
     publisher: PublisherConfig = PublisherConfig(repair_packets_max=64)
-    """Few packets are sent again at a time, so that new ones do not wait for them; who misses more asks again."""
+    """Repairs are limited to few packets at a time, so that new packets are not delayed; receivers repeat their
+    requests."""
 
 
 class PeerConfig(Config, frozen=True):
@@ -126,12 +127,12 @@ class PeersConfig(Config, frozen=True):
 
     host: str = "127.0.0.1"
     port: Port = 0
-    """Where others connect to this adapter. Without a port and without peers, the adapter does not listen."""
+    """The port for connections of other adapters. Without a port and without peers, the adapter does not listen."""
 
     others: tuple[PeerConfig, ...] = ()
     secret_file: str = ""
-    """Shared by the adapters of a feed; needed with an administration server, and beyond this machine, where TLS is
-    needed as well."""
+    """A secret shared by the adapters of a feed; required with an administration server, and beyond the loopback
+    address, where TLS is required too."""
 
     tls: TlsConfig | None = None
 
@@ -144,29 +145,29 @@ class PeersConfig(Config, frozen=True):
 
 
 class AdminConfig(Config, frozen=True):
-    """The administration servers, without which subscribers need no token if the service is open."""
+    """The administration servers. Without them, subscribers need no token if the service is open."""
 
     url: str = ""
-    """penstock://host:port,host:port, or penstocks:// with TLS; empty for none."""
+    """penstock://host:port,host:port, or penstocks:// with TLS; empty: none."""
 
     credentials: str = ""
     """Path of this adapter's credentials."""
 
     service_host: str = ""
-    """The host that is announced to subscribers; empty: the host on which the service listens."""
+    """The host announced to subscribers; empty: the host on which the service listens."""
 
     topics: tuple[str, ...] = (">",)
-    """Patterns of what this feed publishes."""
+    """Patterns of the topics that this feed publishes."""
 
     contributions: tuple[str, ...] = ()
-    """Patterns of what subscribers may contribute."""
+    """Patterns of the topics that subscribers may contribute."""
 
 
 class JournalCaptureConfig(Config, frozen=True):
-    """The adapter's own capture of what it publishes; delayed streams are served from it."""
+    """The adapter's own capture of its published packets; delayed streams are served from it."""
 
     path: str = ""
-    """A directory; empty keeps none."""
+    """A directory; empty: no capture."""
 
     journal: JournalConfig = JournalConfig()
 
@@ -177,23 +178,23 @@ class AdapterConfig(Config, frozen=True):
     name: Name
     feed: Name
     table: str | TableChoice
-    """A shipped converter table by name, or the path of one (it ends in .toml); with parameters, a TableChoice:
-    `{ name = "itch", venue = "XBOS", prefix = "md.us.bx" }`."""
+    """A shipped converter table by name, or the path of one (ending in .toml); with parameters, a TableChoice: `{
+    name = "itch", venue = "XBOS", prefix = "md.us.bx" }`."""
 
     streams: tuple[SourceStreamConfig, ...]
     state_directory: str
-    """Where terms and epochs are kept, so that none is used twice."""
+    """Directory of terms and epochs, which must never be used twice."""
 
     modules: tuple[str, ...] = ()
     """Python files or modules with custom feeds: framings and converter functions."""
 
     index: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     trading_date: str = ""
-    """The trading date of the first session, as 2026-01-30: for replays. Each session of another name is then of the
+    """The trading date of the first session, as 2026-01-30, for replays. Each session of another name then has the
     next trading date. Empty: the trading date of the calendar when the session begins."""
 
     calendar: str = ""
-    """A trading calendar by the name of a shipped one, or the path of a TOML file. Empty: that of the table's venue."""
+    """A shipped trading calendar by name, or the path of a TOML file. Empty: that of the table's venue."""
 
     publish: PublishConfig = PublishConfig()
     peers: PeersConfig = PeersConfig()
@@ -205,10 +206,10 @@ class AdapterConfig(Config, frozen=True):
     metrics_port: Port = 0
     metrics_access: PageAccessConfig = PageAccessConfig()
     spin: bool = False
-    """Whether the data thread looks for datagrams all the time instead of being woken: quicker, and takes a core."""
+    """True: the data thread polls continuously instead of blocking, which is faster and occupies a core."""
 
     cpu: Annotated[int, msgspec.Meta(ge=-1, le=4_095)] = -1
-    """The processor the data thread is bound to; -1 for none."""
+    """The processor that the data thread is bound to; -1: none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -220,9 +221,9 @@ class AdapterConfig(Config, frozen=True):
             raise ConfigurationError("two source streams have the same id or name", where=f"adapter {self.name}")
         if not self.admin.url and not self.service.open:
             raise ConfigurationError(
-                "nobody could be served: there is no administration server, and the service is not open",
+                "no subscriber could connect: there is no administration server, and the service is not open",
                 where=f"adapter {self.name}",
-                hint="set admin.url and admin.credentials, or service.open = true on a machine of your own",
+                hint="set admin.url and admin.credentials, or service.open = true if only this machine is used",
             )
         if self.admin.url and self.peers.is_linked and not self.peers.secret_file:
             raise ConfigurationError(
@@ -249,7 +250,7 @@ class AdapterConfig(Config, frozen=True):
             raise ConfigurationError(
                 f"the calendar is given twice: {self.calendar!r} and {choice.calendar!r} of the table",
                 where=f"adapter {self.name}: calendar",
-                hint="give one of them",
+                hint="set only one of them",
             )
         return msgspec.structs.replace(choice, calendar=self.calendar) if self.calendar else choice
 
@@ -265,5 +266,7 @@ class AdapterConfig(Config, frozen=True):
             return date.fromisoformat(self.trading_date)
         except ValueError:
             raise ConfigurationError(
-                f"{self.trading_date!r} is no date", where=f"adapter {self.name}: trading_date", hint="like 2026-01-30"
+                f"{self.trading_date!r} is not a date",
+                where=f"adapter {self.name}: trading_date",
+                hint="write it as 2026-01-30",
             ) from None

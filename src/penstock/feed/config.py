@@ -19,93 +19,94 @@ Millis = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 
 
 class LineConfig(Config, frozen=True):
-    """How the copies of one source stream that come over several lines are made into one."""
+    """Arbitration of the lines of one source stream."""
 
     join: Literal["live", "start"] = "live"
-    """Begin with the first message that comes, or ask for everything since the session's first."""
+    """Begin with the first message that arrives, or request everything since the session's first message."""
 
     gap_wait_us: Micros = 2_000
-    """How long the other line may take to bring what one has lost, before it is asked for."""
+    """Time for the other line to deliver a lost message before it is requested."""
 
     request_retry_ms: Millis = 20
-    """Ask again after this, then after twice as long, and so on."""
+    """Time until a request is repeated; doubles with every attempt."""
 
     request_attempts_max: Annotated[int, msgspec.Meta(ge=0, le=100)] = 5
-    """How often to ask; what does not come then is lost. 0 where there is nobody to ask."""
+    """Maximum number of requests; messages that do not arrive then are lost. 0: there is no request server."""
 
     window_messages_max: Annotated[int, msgspec.Meta(ge=16, le=2**22)] = 65_536
-    """Messages that may wait for those before them. What is farther ahead is dropped, and asked for later."""
+    """Maximum number of messages that wait for earlier ones. Messages further ahead are dropped and requested later."""
 
     jump_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 1_000
-    """When all that comes for so long is too far ahead to wait for, what is between is lost and it goes on there."""
+    """If all messages in this time are too far ahead to wait, those in between are lost and the stream continues
+    there."""
 
     reset_wait_ms: Millis = 5_000
-    """When all that comes for so long has been there before, the source has begun to count anew: a new session."""
+    """If all messages in this time are duplicates, the source has restarted its numbers: a new session."""
 
     silent_ms: Millis = 3_000
-    """A line that brings nothing for so long, not even heartbeats, is reported."""
+    """Silence, without heartbeats, after which a line is reported."""
 
 
 class SynchroniserConfig(Config, frozen=True):
-    """How the adapters of a feed keep together."""
+    """Synchronisation of the adapters of a feed."""
 
     index: Annotated[int, msgspec.Meta(ge=0, lt=ADAPTERS_MAX)] = 0
-    """Which of the feed's adapters this is; each has its own."""
+    """Index of this adapter in its feed; unique per adapter."""
 
     state_interval_ms: Millis = 100
-    """How often adapters tell each other their state, at least."""
+    """Maximum interval between two state messages to the other adapters."""
 
     checkpoint_interval: Count = 1_024
-    """Source messages between two checkpoints; the same at all adapters of a feed."""
+    """Source messages between two checkpoints; equal at all adapters of a feed."""
 
     checkpoints_max: Count = 64
-    """Own checkpoints remembered per source stream, to be compared with the active adapter's."""
+    """Number of own checkpoints kept per source stream for comparison with the active adapter's."""
 
     active_lost_ms: Millis = 2_000
-    """Silence after which the active adapter is taken for lost; a cut connection says so at once."""
+    """Silence after which the active adapter counts as lost; a closed connection counts at once."""
 
     claim_ms: Millis = 100
-    """How long the next in line waits for the one before it to take over."""
+    """Time that the next adapter in rank waits for the one before it to take over."""
 
     startup_ms: Millis = 1_000
-    """How long a starting adapter listens before it may take a role nobody has; long enough to reach the others."""
+    """Time that a starting adapter listens before it may take a free role; long enough to reach the others."""
 
     handover_ms: Millis = 200
-    """How long an active adapter that lost source messages waits for a backup that has them."""
+    """Time that an active adapter that lost source messages waits for a backup that has them."""
 
     without_synchronised: Literal["wait", "promote"] = "promote"
-    """What happens when the active adapter is lost and no backup is synchronised: wait for an operator, or promote the
-    healthiest and announce the discontinuity."""
+    """If the active adapter is lost and no backup is synchronised: wait for an operator, or promote the healthiest
+    and announce the discontinuity."""
 
     pause_ms: Millis = 5
-    """Length of a backup's pause while it lets the active adapter get ahead."""
+    """Length of a pause in which a backup lets the active adapter get ahead."""
 
     pause_every: Count = 1
-    """Source messages between two such pauses."""
+    """Number of source messages between two such pauses."""
 
     unsynchronised_max: Count = 16
-    """Comparisons that fail in a row, after which a backup asks itself whether to go off-line."""
+    """Number of consecutive failed comparisons after which a backup considers going off-line."""
 
     offline: Literal["lowest", "lower-than-any"] = "lowest"
-    """It does so when its health is the lowest of all backups, or lower than that of at least one other."""
+    """A backup goes off-line if its health is the lowest of all backups, or lower than that of at least one other."""
 
     held_messages_max: Count = 1_000_000
-    """Source messages kept per source stream while conversion waits."""
+    """Maximum number of source messages kept per source stream while conversion waits."""
 
     held_bytes_max: Size = 64 * 1024 * 1024
-    """Their bytes."""
+    """Maximum size of these messages."""
 
     image_chunk_size: Annotated[int, msgspec.Meta(ge=256, le=1024 * 1024)] = 65_536
-    """Bytes of a conversion state sent at a time."""
+    """Size of the chunks in which a conversion state is sent."""
 
     image_bytes_per_s: Size = 50_000_000
-    """How fast a conversion state is sent to one backup, so that the active adapter is not disturbed."""
+    """Rate at which a conversion state is sent to one backup, limited so that the active adapter is not disturbed."""
 
     image_size_max: Size = 1024 * 1024 * 1024
-    """Bytes of a conversion state that a backup takes."""
+    """Maximum size of a conversion state that a backup accepts."""
 
     image_timeout_ms: Millis = 2_000
-    """Silence after which a backup asks for the conversion state again."""
+    """Silence after which a backup requests the conversion state again."""
 
 
 class ServiceConfig(Config, frozen=True):
@@ -113,21 +114,21 @@ class ServiceConfig(Config, frozen=True):
 
     host: str = "127.0.0.1"
     port: Port = 0
-    """0 takes a free one."""
+    """0: any free port."""
 
     tls: TlsConfig | None = None
     secret_file: str = ""
-    """TLS, and a secret shared with subscribers, are needed to listen beyond this machine."""
+    """TLS, and a secret shared with subscribers, are required to listen beyond the loopback address."""
 
     open: bool = False
-    """Whether everybody gets and sends everything without a token; only for a plant on one machine."""
+    """True: no token is required to receive and send; only for a plant on one machine."""
 
     subscribers_max: ServiceCount = 1_024
     queue_bytes_max: ServiceCount = 16 * 1024 * 1024
-    """Bytes that wait for one subscriber; one that has more is cut off."""
+    """Maximum number of bytes that wait for one subscriber; above it, the subscriber is cut off."""
 
     packet_size_max: Annotated[int, msgspec.Meta(ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)] = 16_384
-    """Bytes of a packet on TCP."""
+    """Maximum size of a packet on TCP."""
 
     contribution_size_max: ServiceCount = PACKET_SIZE_DEFAULT - 128
-    """Bytes of a contributed message with its topic: it must fit one packet of the adapter's."""
+    """Maximum size of a contributed message with its topic: it must fit into one packet of the adapter."""

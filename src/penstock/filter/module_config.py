@@ -1,4 +1,4 @@
-"""What one filter module is told: where it listens, whom it serves, and how its core behaves."""
+"""Configuration of one filter module: its addresses, clients and core."""
 
 import ipaddress
 from typing import Annotated
@@ -18,7 +18,7 @@ RING_BYTES_MIN = 1024 * 1024
 
 
 class FilterAccess(ControlAccess, frozen=True):
-    """Where applications connect."""
+    """The listener for applications."""
 
     port: AnyPort = PORT_DEFAULT
 
@@ -28,62 +28,65 @@ class FilterModuleConfig(FilterConfig, frozen=True, kw_only=True):
 
     name: Name
     interface: str = "127.0.0.1"
-    """The address of the interface to the network and to the applications."""
+    """Address of the interface towards the network and the applications."""
 
     hops: Annotated[int, msgspec.Meta(ge=0, le=255)] = 1
-    """How many routers a multicast packet of its own may pass, less one."""
+    """Time to live of the module's own multicast packets: 1 stays in the local network."""
 
     channels: tuple[str, ...] = ()
-    """Where topics flow whose channels no application names, as group:port; or `map` says it."""
+    """Default channels, as group:port, of topics without a named channel; alternatively set `map`."""
 
     map: str = ""
     """A topic-to-group map (docs/reference/protocol/group-map.md). It is read again when the file has changed."""
 
     map_check_ms: Annotated[int, msgspec.Meta(ge=10, le=3_600_000)] = 1_000
-    """How often the map's file is looked at."""
+    """Interval of checks for a changed map file."""
 
     models: tuple[str, ...] = ()
-    """Documents of message models that conditions may speak of, besides those shipped and those applications bring."""
+    """Documents of message models that conditions may refer to, in addition to shipped ones and those that
+    applications register."""
 
     models_max: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1_024
     control: FilterAccess = FilterAccess()
     hosts: tuple[str, ...] = ()
-    """Other hosts whose applications may be served: addresses, or networks like 10.1.2.0/24."""
+    """Other hosts whose applications are served: addresses, or networks like 10.1.2.0/24."""
 
     controllers: tuple[Name, ...] = ()
-    """Nodes that may register applications on their behalf."""
+    """Nodes that may register applications on behalf of others."""
 
     admin: AdminAccess = AdminAccess()
     accounts: AccountsConfig = AccountsConfig()
     state_directory: str = ""
-    """Where it keeps what tokens are checked with; empty: nowhere, so that after a restart it has to ask first."""
+    """Directory of the stored token state. Empty: nowhere, so a restarted module refuses tokens until a server
+    answers."""
 
     handover: str = ""
-    """The Unix socket at which rings are handed over; empty: a name of its own in the abstract namespace."""
+    """The Unix socket at which rings are handed over; empty: a generated name in the abstract namespace."""
 
     ring_bytes: Annotated[int, msgspec.Meta(ge=RING_BYTES_MIN, le=2**32)] = 8 * 1024 * 1024
-    """Bytes of each application's ring."""
+    """Size in bytes of each application's ring."""
 
     publishers_max: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 64
-    """Publishers of this host whose rings are read."""
+    """Maximum number of publishers on this host whose rings are read."""
 
     told_max: Annotated[int, msgspec.Meta(ge=16, le=2**20)] = 16_384
-    """Messages that wait for one application on its control connection; one that lets more wait is cut off."""
+    """Maximum number of messages that wait for one application on its control connection; above it, the application
+    is cut off."""
 
     metrics_host: str = "127.0.0.1"
     metrics_port: AnyPort = 0
     metrics_access: PageAccessConfig = PageAccessConfig()
     spin: bool = False
-    """Whether the data thread looks for datagrams all the time instead of being woken: quicker, and takes a core."""
+    """True: the data thread polls continuously instead of blocking, which is faster and occupies a core."""
 
     cpu: Annotated[int, msgspec.Meta(ge=-1, le=4_095)] = -1
-    """The processor the data thread is bound to; -1 for none."""
+    """The processor that the data thread is bound to; -1: none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         where = f"filter {self.name}"
         if self.map and self.channels:
-            raise ConfigurationError("has both a map and channels", where=where, hint="say where topics flow once")
+            raise ConfigurationError("has both a map and channels", where=where, hint="use only one of them")
         self.own_channels()
         self.networks()
         self.admin.check(where)

@@ -1,4 +1,4 @@
-"""What publishers, filters and receivers share: numbering, loss detection, repair, keep-alive, duplicates, fragments.
+"""Numbering, loss detection, repair, keep-alives, duplicates and fragments, for publishers, filters and receivers.
 
 core/ has three cores without I/O. `Publisher` turns messages into numbered packets and answers repair requests;
 `Receiver` turns packets from any number of publishers into each stream's messages, once and in order, or reports what

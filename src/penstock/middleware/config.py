@@ -1,4 +1,4 @@
-"""How publishers and receivers behave, and every bound they keep."""
+"""Configuration and limits of publishers, receivers and mergers."""
 
 from typing import Annotated, Literal
 
@@ -15,19 +15,19 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
 class PublisherConfig(Config, frozen=True):
     packet_size_max: Annotated[int, msgspec.Meta(ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)] = PACKET_SIZE_DEFAULT
-    """Bytes of a packet; longer messages are cut."""
+    """Maximum size of a packet; longer messages are fragmented."""
 
     flush_deadline_us: Microseconds = 0
-    """How long a message may wait for company in its packet; 0 sends at once."""
+    """Maximum time that a message waits for further messages in its packet; 0: sent at once."""
 
     keep_alive_first_ms: Milliseconds = 10
     """Silence after which the first keep-alive is sent; it doubles up to keep_alive_ms while the silence lasts."""
 
     keep_alive_ms: Milliseconds = 1_000
-    """Longest silence on a group in use."""
+    """Maximum silence on a group in use."""
 
     keep_alive_packets: Count = 1_000
-    """Most packets without the keep-alive mark in a row."""
+    """Maximum number of consecutive packets without the keep-alive flag."""
 
     retransmission_packets_max: Count = 8_192
     """Packets kept for repair, per group."""
@@ -36,65 +36,67 @@ class PublisherConfig(Config, frozen=True):
     """Bytes kept for repair, per group."""
 
     nack: Literal["unicast", "multicast"] = "unicast"
-    """Whether requests for repairs are heard at the publisher's own address, or on its groups, too: then everything
-    that anybody sends there is looked at."""
+    """Where repair requests are received: at the publisher's own address, or also on its groups. In the second case
+    the publisher examines all datagrams on its groups."""
 
     repair: Literal["unicast", "multicast"] = "unicast"
-    """Whether a repair goes to the one who asked, or to the group."""
+    """The destination of a repair: the requester, or the group."""
 
     repair_hold_ms: Milliseconds = 5
-    """A packet repaired by multicast is not sent again within this time, however many ask."""
+    """Time in which a packet repaired by multicast is not sent again, however many receivers request it."""
 
     repair_packets_max: Count = 1_024
-    """Most packets sent again for one request, so that a small datagram cannot ask for a flood."""
+    """Maximum number of packets sent again for one request, so that a small datagram cannot cause a flood."""
 
     repair_rate_max: Count = 32_000
     """Retransmitted packets per second in total, in slices of one millisecond; receivers request missing packets
     again."""
 
     repair_source_rate_max: Count = 20_000
-    """The same for one address."""
+    """Retransmitted packets per second for one address."""
 
     request_rate_max: Count = 20_000
     """Repair requests per second in total; requests over the limit are dropped unread and counted."""
 
     request_source_rate_max: Count = 1_000
-    """The same for one address."""
+    """Repair requests per second from one address."""
 
     linger_ms: Milliseconds = 2_000
-    """How long a closed publisher goes on answering repair requests."""
+    """Time in which a closed publisher answers repair requests."""
 
     is_replay: bool = False
-    """Every packet says that it is from the past, not live; receivers take it only when they are told to."""
+    """Marks every packet as a replay; receivers accept replays only if configured."""
 
 
 class ReceiverConfig(Config, frozen=True):
     join: Literal["live", "start"] = "live"
-    """Whether a stream met for the first time begins with the packet that was seen, or with the epoch's first."""
+    """The first packet of a new stream: the first one received, or the first one of the epoch."""
 
     nack: Literal["unicast", "multicast"] = "unicast"
-    """Whether repair requests go to the publisher, or to the group, where others hear them and hold theirs back."""
+    """The destination of repair requests: the publisher, or the group, where other receivers hear them and suppress
+    theirs."""
 
     nack_delay_us: Microseconds = 500
-    """Longest random wait before the first request, half of it the shortest: reordered packets arrive by themselves."""
+    """Maximum random wait before the first request; the minimum is half of it. Reordered packets arrive in this
+    time."""
 
     nack_retry_ms: Milliseconds = 10
-    """Wait for an answer; it doubles with every attempt, up to 64 times this."""
+    """Time to wait for an answer; doubles with every attempt, up to 64 times this."""
 
     nack_attempts_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = 12
-    """Requests after which a packet is reported lost."""
+    """Number of requests after which a packet is reported lost."""
 
     window_packets_max: Count = 8_192
-    """Packets between the next one to deliver and the newest one seen."""
+    """Maximum number of packets between the next one to deliver and the newest one received."""
 
     window_bytes_max: Count = 16 * 1024 * 1024
-    """Bytes held back per stream while a repair is awaited."""
+    """Bytes per stream held back while a repair is pending."""
 
     message_size_max: Annotated[int, msgspec.Meta(ge=1, le=MESSAGE_SIZE_MAX)] = MESSAGE_SIZE_MAX
-    """Bytes of a reassembled message."""
+    """Maximum size of a reassembled message."""
 
     publisher_expiry_ms: Milliseconds = 5_000
-    """Silence after which a publisher's stream is taken for ended; a few times its keep_alive_ms."""
+    """Silence after which a publisher's stream counts as ended; a few times its keep_alive_ms."""
 
     streams_max: Count = 65_536
     """Maximum number of streams. A further stream replaces an unproven stream, which has been heard for less than
@@ -105,23 +107,23 @@ class ReceiverConfig(Config, frozen=True):
     messages."""
 
     accept: Literal["live", "replay", "both"] = "live"
-    """Whether packets from the past (the mark REPLAY) are refused, are all that is taken, or are taken as well."""
+    """Whether packets with the REPLAY flag are refused, accepted exclusively, or accepted too."""
 
 
 class MergerConfig(Config, frozen=True):
     held_messages_max: Count = 8_192
-    """Messages of a source stream held back until another stream brings what is missing before them."""
+    """Messages of a source stream held back until another stream delivers the missing ones before them."""
 
     held_bytes_max: Count = 16 * 1024 * 1024
-    """Bytes of them."""
+    """Bytes of a source stream held back."""
 
     held_bytes_total_max: Count = 256 * 1024 * 1024
-    """Bytes held back of all source streams together, with 512 for each message. Beyond that the source streams that
-    hold most go on without what is missing (cause `memory`), until one eighth is free."""
+    """Bytes held back of all source streams, with an overhead of 512 per message. Above it, the source streams that
+    hold most give up missing messages (cause `memory`), until one eighth is free."""
 
     wait_ms: Milliseconds = 2_000
-    """How long a message is held back at most while a stream that could bring what is missing says nothing. It ends
-    by itself, without this, when each of them has gone past it or has ended."""
+    """Maximum time that a message is held back while a stream that could deliver the missing messages is silent. The
+    wait also ends when every such stream has passed the missing messages or has ended."""
 
     source_streams_max: Count = 65_536
     """Maximum number of source streams. A further one replaces a source stream that no publisher sends any more; if

@@ -26,15 +26,15 @@ from penstock.net.core.control import ControlProtocol, Name, Text, Version
 
 TOKEN_SIZE_MAX = 65_536
 TOPICS_MAX = 4_096
-"""Interests in one request."""
+"""Maximum number of interests in one request."""
 
 PACKETS_BYTES = 256 * 1024
-"""Bytes of packets that a sender puts into one message, unless a single packet is longer."""
+"""Bytes of packets in one message, unless a single packet is longer."""
 
 PACKETS_MAX = 4_096
 CONTRIBUTIONS_MAX = 1_024
 CONTRIBUTION_SIZE_MAX = 32_768
-"""Bytes of a contributed message's content."""
+"""Maximum size of a contributed message's payload."""
 
 U16_MAX = 2**16 - 1
 U32_MAX = 2**32 - 1
@@ -51,29 +51,29 @@ class OpenStream(msgspec.Struct, tag="open", frozen=True):
     """The first message of a subscriber."""
 
     token: Token
-    """What the administration server gave; empty where the adapter asks for none."""
+    """The token of the administration server; empty if the adapter requires none."""
 
     topics: Topics
-    """Interests, as text: patterns, and negative ones with a `!`. The token's grants bound them."""
+    """Interests as text: patterns, and negative ones with a `!`. The token's grants limit them."""
 
     live: bool = True
-    """Whether the stream goes on with what comes; False ends it after the image."""
+    """True to continue with live messages; False to end the stream after the image."""
 
     image: bool = False
-    """Whether it begins with the current image."""
+    """True to begin with the current image."""
 
     from_ns: Sequence = 0
-    """For a delayed grant: begin with messages captured at this time of the wall clock; 0 begins with the newest one
-    that is old enough."""
+    """For a delayed grant: begin with messages captured at this time of the wall clock; 0: with the newest one that
+    is old enough."""
 
     delay_s: U32 | None = None
-    """Which of the granted data: what is granted with this delay and not with a smaller one, each message at least that
-    old; 0 is live. If no grant has this delay, those with the next smaller one count. None takes the smallest delay
-    there is among the grants."""
+    """The delay of the requested grants: topics granted with this delay and not with a smaller one, each message at
+    least that old; 0 is live. If no grant has this delay, the next smaller one counts. None: the smallest delay
+    among the grants."""
 
 
 class ModifyStream(msgspec.Struct, tag="modify", frozen=True):
-    """Other topics, from the next packet on."""
+    """Changes the topics from the next packet on."""
 
     topics: Topics
 
@@ -86,10 +86,10 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 class Contribute(msgspec.Struct, tag="contribute", frozen=True):
-    """Messages of the contributor's own, numbered by it from 1 on."""
+    """Messages of the contributor, numbered from 1."""
 
     stream: Name
-    """One of the source streams that the adapter takes contributions for."""
+    """A source stream for which the adapter accepts contributions."""
 
     first_sequence: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
     messages: Annotated[list[Contribution], msgspec.Meta(max_length=CONTRIBUTIONS_MAX)]
@@ -100,14 +100,14 @@ class RenewToken(msgspec.Struct, tag="renew", frozen=True):
 
 
 class CloseStream(msgspec.Struct, tag="close", frozen=True):
-    """Nothing more is wanted."""
+    """The subscriber ends the stream."""
 
 
 class StreamOpened(msgspec.Struct, tag="opened", frozen=True):
     adapter: Name
     publisher_id: Annotated[int, msgspec.Meta(ge=1)]
     term: U32
-    """The term that the adapter stamps; 0 while it knows none."""
+    """The adapter's term; 0 if unknown."""
 
     streams: list[U32]
     """Ids of the source streams the adapter converts."""
@@ -122,12 +122,12 @@ class Packets(msgspec.Struct, tag="packets", frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a source stream has come."""
+    """The position of a source stream."""
 
     stream_id: U32
     term: U32
     message_sequence: Annotated[int, msgspec.Meta(ge=0)]
-    """The last number that is included."""
+    """Number of the last included message."""
 
 
 class ImageBegin(msgspec.Struct, tag="image-begin", frozen=True):
@@ -137,20 +137,20 @@ class ImageBegin(msgspec.Struct, tag="image-begin", frozen=True):
 
 
 class ImageEnd(msgspec.Struct, tag="image-end", frozen=True):
-    """The image is complete: what follows, follows these positions."""
+    """The image is complete: later messages follow these positions."""
 
     positions: list[Position]
 
 
 class Contributed(msgspec.Struct, tag="contributed", frozen=True):
-    """Everything below this number was taken; asked for with an empty Contribute, too."""
+    """Everything below this number was accepted. Also the answer to an empty Contribute."""
 
     stream: Name
     next_sequence: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
 
 class RefusalCode(StrEnum):
-    """Why a stream ends or never began."""
+    """The reason why a stream ends or was not opened."""
 
     TOKEN = "token"
     EXPIRED = "expired"
@@ -167,7 +167,7 @@ class RefusalCode(StrEnum):
 
 
 class StreamRefused(msgspec.Struct, tag="refused", frozen=True):
-    """The adapter ends the stream, or never began it; `code` is one of RefusalCode."""
+    """The adapter ends the stream or does not open it; `code` is one of RefusalCode."""
 
     code: Text
     reason: Text
@@ -180,4 +180,4 @@ UnicastMessage: TypeAlias = SubscriberMessage | AdapterMessage
 PROTOCOL: ControlProtocol[UnicastMessage] = ControlProtocol("stream", Version(1, 0), UnicastMessage)
 
 CONNECTION = ControlConfig(message_size_max=1024 * 1024, inbox_messages_max=64)
-"""How both sides configure the connection, unless told otherwise."""
+"""Default configuration of the connection on both sides."""

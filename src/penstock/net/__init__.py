@@ -43,7 +43,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """WebSockets, which few processes need, take long to import."""
+    """Load WebSocket support on first use: few processes need it, and it takes long to import."""
     if name in ("WebSocketConnection", "WebSocketServer", "connect_websocket"):
         return getattr(importlib.import_module("penstock.net.live.websocket_driver"), name)
     raise AttributeError(f"module 'penstock.net' has no attribute {name!r}")

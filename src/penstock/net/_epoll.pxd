@@ -1,4 +1,4 @@
-# The system calls of compiled loops that serve connected sockets: sys/socket.h, sys/uio.h and sys/epoll.h.
+# System calls for compiled loops that serve connected sockets: sys/socket.h, sys/uio.h and sys/epoll.h.
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""Bytes to and from a connected socket without an event loop: for whoever waits for just these, and for nothing else."""
+"""Bytes to and from a connected socket without an event loop, for a thread that waits for this socket only."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -18,36 +18,37 @@ cdef extern from "<sched.h>" nogil:
     int sched_yield()
 
 cdef enum:
-    SPINS_PER_LOOK = 8          # at the clock
-    TAKEN_NS = 200_000          # between two looks: others have had the core
+    SPINS_PER_LOOK = 8  # spins between two readings of the clock
+    TAKEN_NS = 200_000  # gap between two readings after which the core was taken by others
     BACK_OFF_WAITS = 64
     NS_PER_MS = 1_000_000
     POLL_MS_MAX = 1_000
 
 
 def send_now(int fd, bytes data not None) -> int:
-    """How many of the bytes the kernel has taken; 0 also when the connection is broken: whoever reads hears of that."""
+    """Write without blocking. Return the number of bytes that the kernel accepted; 0 also for a broken connection,
+    which the next read reports."""
     cdef ssize_t sent = send(fd, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), MSG_DONTWAIT | MSG_NOSIGNAL)
     return max(sent, 0)
 
 
 cdef class Receiver:
-    """Reads from sockets, of one thread at a time. For the first `spin_ns` of each wait the thread does not sleep: what
-    comes meanwhile is here a microsecond later. When others take its core for long at that time, it backs off: it sleeps
-    at once in the next BACK_OFF_WAITS waits."""
+    """Reads from sockets, in one thread at a time. For the first `spin_ns` of each wait the thread busy-waits, so
+    that data is received within a microsecond. If other threads take the core for long in this time, the receiver
+    backs off: it blocks at once in the next BACK_OFF_WAITS waits."""
 
     def __cinit__(self, int64_t spin_ns) -> None:
         self.spin_ns = spin_ns
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether it does not spin, because other threads or processes want the core."""
+        """True if the receiver does not spin because other threads or processes need the core."""
         return self.back_off_waits > 0
 
     def receive(self, int fd, *, int64_t timeout_ns = 0, int bell = -1) -> bytes | None:
-        """Bytes that are there, or come in time; empty: the connection has ended, as its next reader is told as well.
-        None: the time is over, a signal came, or the bell, an eventfd, was rung. Without a timeout, it waits only as
-        long as it spins."""
+        """Return the received bytes; empty bytes mean that the connection has ended, which the next read reports
+        too. Return None after a timeout, a signal, or when the bell (an eventfd) was rung. Without a timeout, wait
+        only for the duration of spinning."""
         cdef uint8_t room[RECEIVED_MAX]
         cdef ssize_t size
         with nogil:
@@ -81,7 +82,7 @@ cdef class Receiver:
                 size = _receive(fd, room)
                 if size != -EAGAIN:
                     return size
-            sched_yield() # whoever is to answer may have been woken on this core
+            sched_yield()  # the thread with the answer may run on this core
             before, looked = looked, _now()
             if looked - before > TAKEN_NS:
                 self.back_off_waits = BACK_OFF_WAITS
@@ -95,7 +96,7 @@ cdef bint has_something(int fd) noexcept nogil:
 
 
 cdef ssize_t _receive(int fd, uint8_t *room) noexcept nogil:
-    """How many bytes; 0: the connection has ended, in order or not; -EAGAIN: none yet."""
+    """Return the number of bytes; 0: the connection has ended, in order or not; -EAGAIN: no data yet."""
     cdef ssize_t size = recv(fd, room, RECEIVED_MAX, MSG_DONTWAIT)
     if size >= 0:
         return size

@@ -33,20 +33,20 @@ cdef class Inlet:
     cdef int _fds[UDP_BATCH]
     cdef uint32_t _overflows[UDP_BATCH]
     cdef int _count
-    cdef uint64_t _overflows_before # of sockets that it no longer listens to
+    cdef uint64_t _overflows_before  # of sockets that were removed
     cdef int _bell
     cdef bint _is_rung
     cdef bint _is_closed
-    cdef bint _is_sparse # datagrams come one by one, so who blocks waits for the next before looking for it
+    cdef bint _is_sparse  # datagrams arrive singly, so blocking callers wait for the next one before trying to read
     cdef udp_calls *_calls
 
     cpdef int receive(self, int64_t timeout_ns=*, bint spin=*) except -1
     cdef int check_open(self) except -1
 
-    # What receive() does, of an inlet that is open; -errno on failure.
+    # Implementation of receive() for an open inlet; -errno on failure.
     cdef int fill(self, int64_t timeout_ns, bint spin) except? -1 nogil
 
-    # Whether somebody has called wake(); once.
+    # True once after each wake().
     cdef bint is_rung(self) noexcept nogil
     cdef int drain(self, int sockets, bint is_single) noexcept nogil
 
@@ -57,7 +57,7 @@ cdef class Outlet:
 
     cdef int send_one_stored(self, uint64_t destination, PacketStore store, uint64_t sequence) noexcept
 
-    # Send packets that are in the store; one that cannot be sent is passed over and counted. The last error's number.
+    # Send packets from the store; failed ones are skipped and counted. Return the last error number.
     cdef int send_range(
         self, uint64_t destination, PacketStore store, uint64_t first, uint64_t last, int *unsent
     ) noexcept nogil

@@ -14,17 +14,17 @@ from penstock.wire._packets cimport PacketStore, Place
 from penstock.base.errors import LocalProtocolError
 
 SOCKETS_MAX = UDP_BATCH
-"""Sockets that one Inlet listens to at most."""
+"""Maximum number of sockets of one Inlet."""
 
 cdef enum:
-    SPINS_PER_LOOK = 16   # at the clock
-    SPINS_PER_ROUND = 8   # of all sockets; in between, the last one is left out
+    SPINS_PER_LOOK = 16  # spins between two readings of the clock
+    SPINS_PER_ROUND = 8  # rounds over all sockets but the last, which is read less often
 
 cdef int64_t SIGNAL_CHECK_NS = 50_000_000
 
 
 cdef class Inlet:
-    """Fills one batch from one or more sockets; only one thread may use it at a time.
+    """Fills one batch from one or more sockets, in one thread at a time.
 
     With a `bell`, an eventfd, any thread may wake() it.
     """
@@ -38,9 +38,9 @@ cdef class Inlet:
         self.listen_to(fds)
 
     def listen_to(self, fds not None) -> None:
-        """Other sockets, from the next receive() on."""
+        """Use other sockets from the next receive() on."""
         if not 1 <= len(fds) <= SOCKETS_MAX or self.batch.capacity < len(fds):
-            raise LocalProtocolError(f"1 to {SOCKETS_MAX} sockets, and not more than the batch has room, make an inlet")
+            raise LocalProtocolError(f"an inlet needs 1 to {SOCKETS_MAX} sockets, and a batch with room for each")
         cdef int index
         before = {self._fds[index]: self._overflows[index] for index in range(self._count)}
         for index, fd in enumerate(fds):
@@ -50,7 +50,7 @@ cdef class Inlet:
         self._overflows_before += sum(before.values())
 
     def wake(self) -> None:
-        """Have the receive() that waits, or else the next one that would, return at once. In any thread."""
+        """Make the waiting receive(), or else the next one, return at once. May be called in any thread."""
         self._is_rung = True
         os.eventfd_write(self._bell, 1)
 
@@ -58,12 +58,12 @@ cdef class Inlet:
         PyMem_Free(self._calls)
 
     def close(self) -> None:
-        """The sockets are closed: their numbers may soon be somebody else's."""
+        """Mark the sockets as closed: their descriptors may be reused."""
         self._is_closed = True
 
     @property
     def overflows(self) -> int:
-        """Datagrams that the kernel threw away because a socket's buffer was full."""
+        """Number of datagrams that the kernel dropped because a socket's buffer was full."""
         cdef int index
         cdef uint64_t total = self._overflows_before
         for index in range(self._count):
@@ -71,10 +71,10 @@ cdef class Inlet:
         return total
 
     cpdef int receive(self, int64_t timeout_ns = 0, bint spin = False) except -1:
-        """Fill the batch with what is there, or comes within the time: how many datagrams.
+        """Fill the batch with datagrams that are available or arrive within the timeout. Return their number.
 
-        Spinning burns a core and answers within a microsecond; blocking lets the kernel wake us. While spinning, the
-        last socket is looked at less often than the others.
+        Spinning occupies a core and returns within a microsecond; blocking waits for the kernel. While spinning, the
+        last socket is read less often than the others.
         """
         cdef int received
         self.check_open()
@@ -130,9 +130,10 @@ cdef class Inlet:
         return was_rung
 
     cdef int drain(self, int sockets, bint is_single) noexcept nogil:
-        """What is there now at the first so many sockets, of each a fair share, or just one datagram; or -errno.
+        """Read the available datagrams of the first `sockets` sockets, a fair share of each, or just one datagram.
+        Return their number or -errno.
 
-        Who spins wants the first one at once: asking for more would have the kernel look for a second.
+        A spinning caller wants the first datagram at once; reading more would make the kernel look for a second one.
         """
         cdef size_t stride = self.batch.stride
         cdef Py_ssize_t room, used = 0
@@ -156,7 +157,7 @@ cdef class Inlet:
 
 
 cdef class Outlet:
-    """Sends from one socket; only one thread may use it at a time."""
+    """Sends from one socket, in one thread at a time."""
 
     def __cinit__(self, int fd):
         self._fd = fd
@@ -172,7 +173,7 @@ cdef class Outlet:
         self._fd = -1
 
     def send(self, uint64_t destination, data not None) -> int:
-        """Send one datagram: 0, or the number of the error that kept it from being sent."""
+        """Send one datagram. Return 0 or the error number."""
         cdef int error
         cdef Py_buffer content
         PyObject_GetBuffer(data, &content, PyBUF_SIMPLE)
@@ -182,7 +183,7 @@ cdef class Outlet:
         return error
 
     cdef int send_one_stored(self, uint64_t destination, PacketStore store, uint64_t sequence) noexcept:
-        """Send one packet that is in the store: 0, or the number of the error that kept it from being sent."""
+        """Send one packet from the store. Return 0 or the error number."""
         cdef int error
         cdef const Place *place = store.place(sequence)
         with nogil:
@@ -190,14 +191,14 @@ cdef class Outlet:
         return error
 
     def send_stored(self, uint64_t destination, PacketStore store not None, uint64_t first, uint64_t last) -> tuple:
-        """Send the packets `first` to `last` of a store: how many could not be sent, and the last error's number.
+        """Send the packets `first` to `last` of a store. Return the number of failures and the last error number.
 
-        One that cannot be sent is passed over; its receivers will ask for it.
+        A failed packet is skipped; its receivers will request it.
         """
         cdef int unsent = 0
         cdef int last_error
         if not store.next_sequence - store.count <= first <= last < store.next_sequence:
-            raise LocalProtocolError(f"packets {first} to {last} are not all in the store")
+            raise LocalProtocolError(f"the store does not have all packets from {first} to {last}")
         with nogil:
             last_error = self.send_range(destination, store, first, last, &unsent)
         return unsent, last_error

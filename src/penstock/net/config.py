@@ -1,4 +1,4 @@
-"""How connections and clocks behave, and every bound they keep."""
+"""Configuration and limits of connections and clocks."""
 
 from typing import Annotated
 
@@ -11,64 +11,64 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
 
 class TlsConfig(Config, frozen=True):
-    """PEM files, for connections beyond this machine."""
+    """PEM files for connections to other hosts."""
 
     certificate: str
     private_key: str
     ca_file: str
-    """Whom the other side's certificate must come from."""
+    """CA certificates that the peer's certificate must be signed by."""
 
 
 class StreamConfig(Config, frozen=True):
-    """What holds for every connection on a byte stream, whatever is spoken on it."""
+    """Settings of every connection on a byte stream, whatever its protocol."""
 
     connections_max: Count = 1_024
-    """Connections that a server has at a time; further ones are refused and counted."""
+    """Maximum number of a server's connections; further ones are refused and counted."""
 
     handshake_ms: Milliseconds = 5_000
-    """Time until a handshake is done."""
+    """Time limit of the handshake."""
 
     ping_ms: Milliseconds = 5_000
-    """Between two heartbeats."""
+    """Interval of heartbeats."""
 
     silence_ms: Milliseconds = 15_000
-    """Silence after which the peer is taken for dead; a few times ping_ms."""
+    """Silence after which the peer is considered dead; a few times ping_ms."""
 
     write_ms: Milliseconds = 10_000
-    """How long a peer may leave a full write buffer untouched."""
+    """Time after which a peer that does not read from a full write buffer is cut off."""
 
     write_size_max: Count = 1024 * 1024
-    """Bytes written but not yet sent, above which a sender waits."""
+    """Unsent bytes above which a sender waits."""
 
     inbox_messages_max: Count = 1_024
-    """Messages the application has not taken yet, above which no more bytes are read."""
+    """Number of unread messages above which no more bytes are read from the socket."""
 
     linger_ms: Milliseconds = 1_000
-    """How long a connection that ends waits for the peer to end it as well, so that last words arrive."""
+    """Time for the peer to close too, so that last messages arrive."""
 
 
 class ControlConfig(StreamConfig, frozen=True):
     message_size_max: Count = 1024 * 1024
-    """Bytes of one control message."""
+    """Maximum size of one control message."""
 
 
 class WebSocketConfig(StreamConfig, frozen=True):
     message_size_max: Count = 1024 * 1024
-    """Bytes of one message, all its fragments together."""
+    """Maximum size of one message with all its fragments."""
 
     fragments_max: Count = 64
-    """Fragments of one message."""
+    """Maximum number of fragments of one message."""
 
     handshake_size_max: Count = 16_384
-    """Bytes of the HTTP request or response that opens the connection."""
+    """Maximum size of the HTTP request or response that opens the connection."""
 
     headers_max: Annotated[int, msgspec.Meta(ge=1, le=128)] = 64
-    """Header lines of that request."""
+    """Maximum number of header lines in that request."""
 
 
 class ClockConfig(Config, frozen=True):
     drift_ppm: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
-    """How fast two clocks can drift apart: microseconds a second, both clocks' errors together."""
+    """Maximum drift between two clocks in microseconds per second, the sum of both errors."""
 
     age_ms_max: Milliseconds = 600_000
-    """An estimate whose last exchange is older than this is no longer given."""
+    """Age of the last exchange after which an estimate is no longer reported."""

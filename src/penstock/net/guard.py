@@ -1,4 +1,4 @@
-"""What protects the links of a party that connects."""
+"""Protection of outgoing links."""
 
 import ssl
 
@@ -9,14 +9,14 @@ from penstock.net.secret import Secret
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """Of a party that connects."""
+    """The TLS settings of a party that connects."""
 
     secret: Secret | None = None
     tls: ssl.SSLContext | None = None
-    """To other hosts."""
+    """For links to other hosts."""
 
     is_needed_here: bool = False
-    """Whether it is TLS on this host, too."""
+    """True if links on this host use TLS, too."""
 
     def tls_for(self, host: str) -> ssl.SSLContext | None:
         return None if is_loopback(host) and not self.is_needed_here else self.tls

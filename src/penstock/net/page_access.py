@@ -1,4 +1,4 @@
-"""Access to the pages of a node from other machines: TLS and a bearer token, from files that a configuration names."""
+"""Access to a node's pages from other machines: TLS and a bearer token, from configured files."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,21 +20,21 @@ _TOKEN = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
 
 
 class PageAccessConfig(Config, frozen=True):
-    """Required for a `metrics_host` that other machines reach. All three keys, or none."""
+    """Required if `metrics_host` is not a loopback address. Give all three keys, or none."""
 
     certificate: str = ""
     private_key: str = ""
     """PEM files for TLS."""
 
     token_file: str = ""
-    """The bearer token that every request must have; a file of its owner alone."""
+    """The bearer token that every request needs; a file that only its owner can read."""
 
 
 class PageTokenConfig(Config, frozen=True):
-    """Required for the pages of a server that has TLS of its own and that other machines reach."""
+    """Required for the pages of a server with its own TLS that listens beyond the loopback address."""
 
     token_file: str = ""
-    """The bearer token that every request for a page must have; a file of its owner alone."""
+    """The bearer token that every request for a page needs; a file that only its owner can read."""
 
 
 class PageConfig(Protocol):
@@ -53,14 +53,14 @@ class PageConfig(Protocol):
 def page_of(
     config: PageConfig, metrics: Metrics, health: Callable[[], Health], status: Callable[[], object]
 ) -> Endpoint:
-    """The page of a node as its configuration describes it, not started yet."""
+    """Create the page of a node from its configuration, not started yet."""
     host = config.metrics_host
     access = page_access(config.metrics_access, host)
     return Endpoint(metrics, health, host=host, port=config.metrics_port, status=status, access=access)
 
 
 def page_access(config: PageAccessConfig, host: str) -> PageAccess | None:
-    """TLS and the token of a page at `host`; None for a page on this machine that has neither."""
+    """TLS and the token of a page at `host`; None for a page on this machine without either."""
     keys = {
         "metrics_access.certificate": config.certificate,
         "metrics_access.private_key": config.private_key,
@@ -75,7 +75,7 @@ def page_access(config: PageAccessConfig, host: str) -> PageAccess | None:
 
 
 def check_page_token(config: PageTokenConfig, host: str, *, certificate: str, private_key: str, where: str) -> None:
-    """Raise if the pages of a server at `host`, with these files for TLS, lack TLS or a token that the pages need."""
+    """Raise if the pages of a server at `host`, with these TLS files, need TLS or a token that is missing."""
     if config.token_file or not is_loopback(host):
         keys = {
             "certificate": certificate,
@@ -86,7 +86,7 @@ def check_page_token(config: PageTokenConfig, host: str, *, certificate: str, pr
 
 
 def page_token(config: PageTokenConfig) -> BearerToken | None:
-    """The token of the pages of a server that has TLS of its own; None for pages without a token."""
+    """The token of the pages of a server with its own TLS; None for pages without a token."""
     return BearerToken(read_token(Path(config.token_file))) if config.token_file else None
 
 
@@ -101,11 +101,11 @@ def _check_complete(keys: Mapping[str, str], host: str, where: str) -> None:
 
 
 def read_token(path: Path) -> bytes:
-    """The bearer token in a file that only its owner can read, without the white space around it."""
+    """Read a bearer token from a file that only its owner can read, without surrounding white space."""
     token = read_private(path, TOKEN_SIZE_MAX + 2).strip()
     if not SECRET_SIZE_MIN <= len(token) <= TOKEN_SIZE_MAX:
         raise ConfigurationError(
-            f"a token of {len(token)} bytes",
+            f"the token has {len(token)} bytes",
             where=str(path),
             hint=f"{SECRET_SIZE_MIN} to {TOKEN_SIZE_MAX} are accepted; `openssl rand -hex 32` makes a good one",
         )

@@ -1,4 +1,4 @@
-"""Where a node is: host:port, and whether somebody answers there."""
+"""Addresses of nodes: host:port, and whether a server listens there."""
 
 import ipaddress
 import socket
@@ -10,7 +10,7 @@ PROBE_WAIT_S = 0.5
 
 
 def parse_place(text: str) -> Address:
-    """host:port."""
+    """Parse host:port."""
     host, _, port = text.rpartition(":")
     if not host or set(host) & set("/@ ") or not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
         raise ConfigurationError(f"{text!r} is not an address", hint="write host:port, like 127.0.0.1:7402")
@@ -26,7 +26,7 @@ def is_loopback(host: str) -> bool:
 
 
 def answers(place: Address) -> bool:
-    """Whether a TCP connection is taken there."""
+    """True if a TCP connection is accepted there."""
     try:
         socket.create_connection(place, PROBE_WAIT_S).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""Secrets that two nodes share to know each other. They are never shown: not in logs, errors or repr()."""
+"""Secrets that two nodes share to authenticate each other. They never appear in logs, errors or repr()."""
 
 import hashlib
 import hmac
@@ -13,15 +13,15 @@ SECRET_SIZE_MAX = 4_096
 
 
 class Secret:
-    """A shared secret; it can prove that it is known and check such a proof, nothing else."""
+    """A shared secret, which can only make and check proofs."""
 
     __slots__ = ("_key",)
 
     def __init__(self, key: bytes) -> None:
         if not SECRET_SIZE_MIN <= len(key) <= SECRET_SIZE_MAX:
             raise ConfigurationError(
-                f"a secret of {len(key)} bytes",
-                hint=f"{SECRET_SIZE_MIN} to {SECRET_SIZE_MAX} are taken; `openssl rand -hex 32` makes a good one",
+                f"the secret has {len(key)} bytes",
+                hint=f"the limits are {SECRET_SIZE_MIN} and {SECRET_SIZE_MAX}; `openssl rand -hex 32` makes a good one",
             )
         self._key = key
 
@@ -36,11 +36,11 @@ class Secret:
         return "Secret(hidden)"
 
     def __reduce__(self) -> str:
-        raise TypeError("a secret is not to be pickled")
+        raise TypeError("a secret cannot be pickled")
 
 
 def read_secret(path: Path) -> Secret:
-    """The secret in a file that only its owner can read; white space around it does not count."""
+    """Read a secret from a file that only its owner can read; surrounding white space is removed."""
     data = read_private(path, SECRET_SIZE_MAX + 1)
     try:
         return Secret(data.strip())
@@ -49,7 +49,8 @@ def read_secret(path: Path) -> Secret:
 
 
 def read_private(path: Path, size_max: int) -> bytes:
-    """The first `size_max` bytes of a file, refused unless it is its owner's (or root's) alone to read and write."""
+    """Read the first `size_max` bytes of a file. Refused unless only its owner (the user or root) can read and write
+    it."""
     where = str(path)
     try:
         with path.open("rb") as file:
@@ -58,17 +59,19 @@ def read_private(path: Path, size_max: int) -> bytes:
                 raise ConfigurationError("is not a regular file", where=where)
             if status.st_mode & 0o077:
                 raise ConfigurationError(
-                    f"others may use this file (mode {stat.S_IMODE(status.st_mode):04o})", where=where, hint="chmod 600"
+                    f"other users can access this file (mode {stat.S_IMODE(status.st_mode):04o})",
+                    where=where,
+                    hint="chmod 600",
                 )
             if status.st_uid not in (0, os.geteuid()):
-                raise ConfigurationError("belongs to somebody else", where=where, hint="the owner could change it")
+                raise ConfigurationError("belongs to another user", where=where, hint="the owner could change it")
             return file.read(size_max)
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}", where=where) from None
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """A new file that only its owner can use; one that is there already is not touched."""
+    """Write a new file that only its owner can access; an existing file is not changed."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
@@ -80,7 +83,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def replace_private(path: Path, data: bytes) -> None:
-    """The file has this content from now on, whole or not at all, and only its owner can use it."""
+    """Replace the content of a file atomically; only its owner can access it."""
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)
     write_private(temporary, data)

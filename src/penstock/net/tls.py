@@ -7,7 +7,7 @@ from penstock.net.config import TlsConfig
 
 
 def server_context(config: TlsConfig | None) -> ssl.SSLContext | None:
-    """For the side that listens."""
+    """The TLS context of a listening side."""
     if config is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -19,7 +19,7 @@ def server_context(config: TlsConfig | None) -> ssl.SSLContext | None:
 
 
 def client_context(config: TlsConfig | None) -> ssl.SSLContext | None:
-    """For the side that connects: it takes only certificates of that authority."""
+    """The TLS context of a connecting side, which accepts only certificates signed by the configured authority."""
     if config is None:
         return None
     try:

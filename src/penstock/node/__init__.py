@@ -1,1 +1,1 @@
-"""One file describes a plant: plant.toml into running processes."""
+"""Runs plants: plant.toml describes the nodes, each of which runs in its own process."""

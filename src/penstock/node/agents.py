@@ -1,4 +1,4 @@
-"""A live agent of a tree with what is around it: feeds that a root publishes."""
+"""An agent of a tree with the feeds that a root publishes."""
 
 import ssl
 from collections.abc import Callable
@@ -27,7 +27,7 @@ log = logger("node.agents")
 
 
 def live_agent(config: AgentConfig) -> LiveAgent:
-    """An agent, with the feeds that a root publishes as a part of its node."""
+    """Create an agent; a root also gets the feeds that it publishes, as a part of its node."""
     agent = LiveAgent(config)
     if config.subscribe:
         feed = RootFeed(agent)
@@ -36,17 +36,17 @@ def live_agent(config: AgentConfig) -> LiveAgent:
 
 
 def load_again(path: Path, name: str | None) -> AgentConfig:
-    """The agent's document, or its part of a plant's, as it is now."""
+    """Load the agent's own document, or its part of a plant's document, again."""
     if name is None:
         return load_toml(path, AgentConfig)
     found = Plant.load(path).node(name)
     if not isinstance(found, AgentConfig):
-        raise ConfigurationError(f"{name} is no agent any more", where=str(path))
+        raise ConfigurationError(f"{name} is no longer an agent", where=str(path))
     return found
 
 
 def reload(agent: LiveAgent, load: Callable[[], AgentConfig]) -> None:
-    """Take over what has changed; what cannot be used is told of, and what was before stays."""
+    """Apply a changed configuration. An unusable one is logged, and the current one stays in use."""
     try:
         agent.reload(load())
     except PenstockError as error:
@@ -56,8 +56,8 @@ def reload(agent: LiveAgent, load: Callable[[], AgentConfig]) -> None:
 
 
 def own_address(agent: LiveAgent) -> tuple[str, Guard]:
-    """Where whoever is in the agent's process finds it, and what protects that link: the agent's secret, and nobody's
-    certificate but its own."""
+    """Return the address of the agent for links within its process, and the protection of these links: the agent's
+    secret, and only its own certificate."""
     access = agent.config.control
     is_any = access.host in ("0.0.0.0", "::") and not access.advertised
     place = f"127.0.0.1:{agent.control_port}" if is_any else agent.place
@@ -71,7 +71,7 @@ def own_address(agent: LiveAgent) -> tuple[str, Guard]:
 
 
 class RootFeed:
-    """Messages of the plant's feeds, published on the tree of this process' agent."""
+    """Publishes messages of the plant's feeds on the tree of this process's agent."""
 
     def __init__(self, agent: LiveAgent) -> None:
         config = agent.config
@@ -120,7 +120,7 @@ class RootFeed:
             log.warning("message_not_published", topic=SESSION_TOPIC, code=error.code, error=str(error))
 
     def lose(self) -> None:
-        """What a feed lost no tree can have; the feed has counted it."""
+        """Losses of a feed are counted by the feed; the tree cannot repair them."""
 
     def _open(self) -> StreamPublisher:
         if self._publisher is None or self._publisher.is_over:

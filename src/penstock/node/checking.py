@@ -1,4 +1,4 @@
-"""What a plant's document names, read and compared: before anything runs, and without starting it."""
+"""Checks of a plant document and the files that it names, without starting anything."""
 
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from penstock.tree.config import AgentConfig
 
 
 def check_files(plant: Plant) -> None:
-    """Read what the document names: converter tables, policies, credentials; and find two nodes in one place."""
+    """Check the files of the document: converter tables, policies, credentials. Refuse two nodes at the same address
+    or path."""
     beside = plant.path.parent
     places: dict[str, str] = {}
     for config in plant.nodes.values():
@@ -72,16 +73,16 @@ def _check_node(config: NodeConfig, beside: Path, places: dict[str, str]) -> Non
 
 
 def _check_voters(plant: Plant) -> None:
-    """Voters that were told different things would not vote together."""
+    """Refuse a pair and witness with different voting configurations."""
     for router in plant.nodes.values():
         if isinstance(router, RouterNodeConfig) and router.pair is not None and router.pair.voting is not None:
             lease = router.pair.voting.lease(router.pair.routers)
             witness = plant.nodes.get(lease.witness)
             if isinstance(witness, WitnessConfig) and witness.lease != lease:
                 raise ConfigurationError(
-                    f"{router.name} and {witness.name} do not vote together",
+                    f"{router.name} and {witness.name} have different voting configurations",
                     where=str(plant.path),
-                    hint="routers, in their order, lease_ms and drift_ppm are to be the same",
+                    hint="set the same routers, in the same order, lease_ms and drift_ppm",
                 )
 
 
@@ -107,7 +108,7 @@ def _check_server(
 
 
 def _check_role(agent: AgentConfig, beside: Path, policy: Policy, where: str) -> None:
-    """An agent that may not check tokens lets nobody in."""
+    """Refuse an agent whose client may not check tokens, because it would refuse every login."""
     if not agent.admin.credentials:
         return
     client = policy.clients.get(Credentials.load(beside / agent.admin.credentials).client)
@@ -121,6 +122,8 @@ def _check_role(agent: AgentConfig, beside: Path, policy: Policy, where: str) ->
 
 def _take_place(places: dict[str, str], place: str, name: str) -> None:
     if place.endswith(":0"):
-        return  # a free one is taken
+        return  # 0: any free port
     if (other := places.setdefault(place, name)) != name:
-        raise ConfigurationError(f"{other} and {name} are both at {place}", hint="give each its own")
+        raise ConfigurationError(
+            f"{other} and {name} have the same address: {place}", hint="choose another one for one of them"
+        )

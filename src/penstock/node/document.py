@@ -113,18 +113,18 @@ T = TypeVar("T")
 
 
 class FilesConfig(Config, frozen=True):
-    """Who may read journals, captures, accounts and other state."""
+    """Access to journals, captures, accounts and other state."""
 
     group: str = ""
-    """A group of this machine whose members may; empty: only the user that runs the plant."""
+    """A group of this machine whose members may read; empty: only the user that runs the plant."""
 
 
 class PlantDocument(Config, frozen=True):
     name: Name | None = None
-    """Required; a document without it is refused with a hint."""
+    """Required; a document without a name is refused with a hint."""
 
     directory: str = "state"
-    """Where nodes keep their state: a directory each."""
+    """Directory for the nodes' state, with a subdirectory for each node."""
 
     files: FilesConfig = FilesConfig()
     administration: tuple[Table, ...] = ()
@@ -141,21 +141,22 @@ class PlantDocument(Config, frozen=True):
 
 
 class Section(msgspec.Struct, frozen=True):
-    """How the tables of one key become configurations."""
+    """Converts the tables of one key to configurations."""
 
     config: type[Any]
     fill: "tuple[Callable[[Loader, Table], None], ...]" = ()
-    """Each completes a copy of the table before its values are checked."""
+    """Functions that complete a copy of the table before its values are checked."""
 
     check: "Callable[[Loader, Any], None] | None" = None
-    """Refuses a configuration whose values are valid one by one."""
+    """Refuses a configuration whose values are valid individually, but not together."""
 
     split: "Callable[[Loader, Table, str], list[tuple[Table, str]]] | None" = None
-    """The table of each node that a table describes, with its place in the document; without it, the table itself."""
+    """Splits a table into one table per node, with its place in the document; without it, the table describes one
+    node."""
 
 
 class Loader:
-    """Reads one document into configurations, by name, in the order in which their nodes start."""
+    """Converts one document to configurations, by name, in the order in which nodes start."""
 
     def __init__(self, path: Path, document: PlantDocument) -> None:
         self.where = str(path)
@@ -174,7 +175,7 @@ class Loader:
         self.nodes |= {name: paired(each, routers, self.where) for name, each in routers.items()}
         if not self.nodes:
             raise ConfigurationError(
-                "nothing runs in this plant",
+                "the plant has no nodes",
                 where=self.where,
                 hint="add [[feed]], [[filter]], [[plant]], [[agent]], [[router]] or [[administration]]",
             )
@@ -182,7 +183,7 @@ class Loader:
 
     @property
     def server_url(self) -> str:
-        """The address of the document's administration servers; empty without one."""
+        """The address of the document's administration servers; empty if there are none."""
         servers = list(self._of_type(AdminConfig).values())
         return url_of(servers) if servers else ""
 
@@ -220,15 +221,15 @@ def name_of(config: NodeConfig) -> str:
 
 
 def load_document(path: Path) -> tuple[PlantDocument, dict[str, NodeConfig]]:
-    """A document, and the configurations of its nodes by name."""
+    """Load a document and the configurations of its nodes by name."""
     document = load_toml(path, PlantDocument)
     if document.name is None:
-        raise ConfigurationError("the plant has no name", where=str(path), hint='at the top: name = "example"')
+        raise ConfigurationError("the plant has no name", where=str(path), hint='add name = "example" at the top')
     return document, Loader(path, document).load()
 
 
 def console_config(directory: str, server_url: str, where: str) -> ConsoleConfig:
-    """The configuration of a console that no document describes."""
+    """Return the configuration of a console that is not in a document."""
     filled: Table = {"state_directory": f"{directory}/console"}
     if server_url:
         filled["admin_url"] = server_url
@@ -255,7 +256,7 @@ def _give_state(loader: Loader, table: Table) -> None:
 
 
 def _give_server(loader: Loader, table: Table) -> None:
-    """A node with credentials checks tokens of the document's administration servers, and keeps them over a restart."""
+    """A node with credentials checks tokens of the document's administration servers, and stores the token state."""
     admin = table.get("admin")
     if loader.server_url and isinstance(admin, dict):
         table["admin"] = {"url": loader.server_url, **admin}
@@ -268,7 +269,7 @@ def _give_router_secrets(loader: Loader, table: Table) -> None:
 
 
 def _give_witness_secrets(loader: Loader, table: Table) -> None:
-    """A witness has the secret of its routers, if the routers in this document check tokens."""
+    """Give a witness the secrets of its routers, if these check tokens."""
     named = table.get("routers")
     if isinstance(named, list | tuple) and any(
         loader.routers[name].admin.url for name in named if name in loader.routers
@@ -300,7 +301,7 @@ def _refuse_without_tokens(loader: Loader, name: str) -> None:
         raise ConfigurationError(
             f"{name} would serve every process of this machine without a token, although the document has an "
             "administration server",
-            hint='admin = { credentials = "…" }, and no access = "open"',
+            hint='admin = { credentials = "…" }, and remove access = "open"',
         )
 
 
@@ -308,7 +309,7 @@ def _check_plant(loader: Loader, config: PlantConfig) -> None:
     _refuse_open(loader, config)
     if not config.subscribe and not config.channels:
         raise ConfigurationError(
-            f"{config.name} has nothing to distribute",
+            f"{config.name} distributes nothing: it has no topics or channels",
             hint='name what it takes: subscribe = ["md.>"], or channels',
         )
 
@@ -317,11 +318,12 @@ def _check_plant(loader: Loader, config: PlantConfig) -> None:
 
 
 def _adapters_of(loader: Loader, table: Table, where: str) -> list[tuple[Table, str]]:
-    """The adapters of one feed: each with the keys of the feed, its own keys, and the addresses of the others."""
+    """Return the tables of one feed's adapters: the feed's keys, the adapter's own keys, and the addresses of the
+    other adapters."""
     common = dict(table)
     own = common.pop("adapter", None)
     if not isinstance(own, list) or not all(isinstance(each, dict) for each in own):
-        raise ConfigurationError("a feed has adapters", where=where, hint="add [[feed.adapter]] with a name")
+        raise ConfigurationError("a feed needs adapters", where=where, hint="add [[feed.adapter]] with a name")
     if "name" not in common:
         raise ConfigurationError("missing key 'name'", where=where)
     common["feed"] = common.pop("name")
@@ -344,15 +346,15 @@ def _peer(table: Table, where: str) -> Table:
     peers = table.get("peers", {})
     if not isinstance(peers, dict) or "port" not in peers:
         raise ConfigurationError(
-            f"the feed's other adapters cannot find {table.get('name', 'an adapter')!r}",
+            f"{table.get('name', 'an adapter')!r} has no port for the feed's other adapters",
             where=where,
-            hint="say peers.port in each [[feed.adapter]]",
+            hint="set peers.port in each [[feed.adapter]]",
         )
     return {"index": table["index"], "host": peers.get("host", "127.0.0.1"), "port": peers["port"]}
 
 
 def _merged(common: Table, own: Table) -> Table:
-    """`own` over `common`, table by table; lists are not joined."""
+    """Merge two tables recursively; values of `own` take precedence, and lists are not joined."""
     merged = {key: dict(value) if isinstance(value, dict) else value for key, value in common.items()}
     for key, value in own.items():
         below = merged.get(key)

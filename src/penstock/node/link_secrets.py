@@ -1,5 +1,4 @@
-"""Secrets of the links between nodes of a document: between the adapters of a feed, and between the routers of a pair
-and their witness.
+"""Secrets of the links between a document's nodes: adapters of a feed, and routers of a pair with their witness.
 
 If the document has an administration server, clients authenticate with tokens, and these links need a secret, even on
 one machine: otherwise any process of the machine could impersonate the other node. If the document names no secret
@@ -40,7 +39,7 @@ def _feed_secret_path(directory: str, feed: str) -> str:
 
 
 def with_secrets(table: Mapping[str, Any], directory: str) -> dict[str, Any]:
-    """A router's or witness's table; its links on this machine that have no secret file have the document's."""
+    """Complete a router's or witness's table: links on this machine without a secret file use the document's secret."""
     filled = dict(table)
     pair = filled.get("pair")
     if isinstance(pair, dict) and (path := _secret_path(directory, pair.get("routers"))):
@@ -67,7 +66,7 @@ def _with_secret(access: object, path: str) -> object:
 
 
 def make_secrets(nodes: Mapping[str, object], directory: str, beside: Path) -> None:
-    """Write the document's secrets that are not there yet; `beside` is where its paths begin."""
+    """Write the document's missing secrets; relative paths start at `beside`."""
     for config in nodes.values():
         if isinstance(config, AdapterConfig):
             if config.peers.secret_file == (own := _feed_secret_path(directory, config.feed)):
@@ -85,7 +84,7 @@ def make_secrets(nodes: Mapping[str, object], directory: str, beside: Path) -> N
 
 
 def _make_secret(path: Path) -> None:
-    """Several processes may write at once: the first one wins, and the file appears atomically with its content."""
+    """Write a secret. If several processes write at once, the first one wins; the file appears atomically."""
     if path.exists():
         return
     make_directory(path.parent)

@@ -1,4 +1,4 @@
-"""The supervisor's side of a supervised process: starts it, reads what it tells, gives it orders, ends it."""
+"""The supervisor's side of a supervised process: starts and ends it, reads its reports, sends orders."""
 
 import os
 import signal
@@ -11,18 +11,18 @@ END_SECONDS = 5.0
 
 
 class Member:
-    """One process of a plant. `take(line)` is called with every line it tells, a JSON document."""
+    """One process of a plant. `take(line)` is called with every line of its reports, a JSON document."""
 
     def __init__(self, name: str, main: str, arguments: Sequence[str], take: Callable[[bytes], None]) -> None:
-        """`main` is what the process runs, as MODULE:FUNCTION."""
+        """`main` is the entry point of the process, as MODULE:FUNCTION."""
         self.name = name
         self.is_running = True
         self.fault = ""
-        """What went wrong with the process."""
+        """The reason why the process failed."""
         self._take = take
         self._pending = b""
         module, function = main.split(":")
-        # a process group of its own: Ctrl-C in a terminal is for the supervisor
+        # a process group of its own: Ctrl-C in the terminal only reaches the supervisor
         self.process = subprocess.Popen(
             [sys.executable, "-c", f"from {module} import {function}; {function}()", *arguments],
             stdin=subprocess.PIPE,
@@ -45,10 +45,10 @@ class Member:
         try:
             os.write(self.process.stdin.fileno(), word.encode() + b"\n")
         except BrokenPipeError:
-            self.process.poll()  # it is dead or dying: the end of its output will tell
+            self.process.poll()  # the process is dead or dying: the end of its output reports it
 
     def read(self) -> bool:
-        """Take in what the process has told; whether it may tell more."""
+        """Read reports. True if more may follow."""
         data = os.read(self.fileno(), 65_536)
         if not data:
             return False
@@ -58,7 +58,7 @@ class Member:
         return len(self._pending) < LINE_SIZE_MAX
 
     def reap(self) -> None:
-        """The process has closed its output: wait for it, and say whether it ended well."""
+        """Wait for a process that has closed its output, and note whether it failed."""
         self.close()
         status = self.process.returncode
         if status < 0:
@@ -70,11 +70,11 @@ class Member:
         self.process.kill()
 
     def close(self) -> None:
-        """End the process, if it has not ended."""
+        """End the process if it still runs."""
         self.is_running = False
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.close()  # a process that still waits for orders ends by this
+        self.process.stdin.close()  # a process that waits for orders ends when its input ends
         self.process.stdout.close()
         try:
             self.process.wait(timeout=END_SECONDS)

@@ -1,8 +1,8 @@
-"""Orders to the supervisor of a plant, from another process of the same user on this machine: the console.
+"""Orders to the supervisor of a plant, from another process of the same user on this machine, such as the console.
 
-A Unix socket in the abstract namespace, of which nothing is left behind; its name is made of the document's path. Both
-sides look at who the other is, as the kernel knows it: only the same user gives orders, and only its plant takes them.
-One message is one order, one message its answer.
+The orders use a Unix socket in the abstract namespace, which leaves no file behind; its name is derived from the
+document's path. Both sides check the peer's identity with the kernel: supervisor and client must have the same user.
+Each message is one order or one answer.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from penstock.net.live.unix import Connection, accept, connect, listen
 
 ORDER_SIZE_MAX = 4_096
 WAIT_NS = NS_PER_SECOND // 5
-"""How long the supervisor waits for an order after somebody connected."""
+"""Time that the supervisor waits for an order after a client has connected."""
 
 ANSWER_WAIT_NS = 5 * NS_PER_SECOND
 
@@ -29,7 +29,7 @@ log = logger("node.orders")
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """kill: end the process of a node at once. promote: make a backup adapter the active one. look: nothing."""
+    """`kill` ends a node's process at once. `promote` makes a backup adapter the active one. `look` does nothing."""
 
     what: Literal["kill", "promote", "look"]
     node: str = ""
@@ -42,16 +42,17 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def place_of(document: Path) -> str:
-    """Where the supervisor of this plant listens."""
+    """The socket address of this plant's supervisor."""
     digest = hashlib.sha256(str(document.absolute()).encode()).hexdigest()
     return f"@penstock-plant-{os.geteuid()}-{digest[:32]}"
 
 
 class OrderListener:
-    """The supervisor's side: serve() whenever it is readable. `carry_out` raises PenstockError for what it refuses."""
+    """The supervisor's side: call serve() whenever the listener is readable. `carry_out` raises PenstockError for a
+    refused order."""
 
     def __init__(self, document: Path, carry_out: Callable[[Order], str]) -> None:
-        """HandoverError if the plant has a supervisor already."""
+        """Raise HandoverError if the plant already has a supervisor."""
         self._carry_out = carry_out
         self._socket = listen(place_of(document))
 
@@ -62,7 +63,7 @@ class OrderListener:
         try:
             connection = accept(self._socket)
         except OSError:
-            return  # it has gone already
+            return  # the client has disconnected
         try:
             _, user = connection.credentials()
             if user not in (os.geteuid(), 0):
@@ -82,7 +83,7 @@ class OrderListener:
             data, _ = connection.receive(ORDER_SIZE_MAX, 0, WAIT_NS)
             order = json_decoder(Order).decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, HandoverError) as error:
-            return Answer(False, f"is no order: {error}")
+            return Answer(False, f"is not a valid order: {error}")
         try:
             detail = self._carry_out(order)
         except PenstockError as error:
@@ -99,18 +100,19 @@ def give_order(document: Path, order: Order) -> str:
         connection = connect(place_of(document), ANSWER_WAIT_NS)
     except OSError:
         raise UnreachableError(
-            "nobody supervises this plant here", hint="`penstock up` or `penstock demo`, on this machine"
+            "no supervisor of this user runs this plant here",
+            hint="run it with `penstock up` or `penstock demo` on this machine",
         ) from None
     try:
         if connection.credentials()[1] not in (os.geteuid(), 0):
-            raise UnreachableError("somebody else pretends to supervise this plant")
+            raise UnreachableError("a process of another user listens at the supervisor's address")
         connection.send(msgspec.json.encode(order))
         data, _ = connection.receive(ORDER_SIZE_MAX, 0, ANSWER_WAIT_NS)
         answer = json_decoder(Answer).decode(data)
     except OSError as error:
         raise UnreachableError(f"the supervisor does not answer: {error}") from None
     except msgspec.MsgspecError:
-        raise RemoteProtocolError("the supervisor's answer is not understood") from None
+        raise RemoteProtocolError("cannot decode the supervisor's answer") from None
     finally:
         connection.close()
     if not answer.is_done:

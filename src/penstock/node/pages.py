@@ -1,6 +1,6 @@
-"""Where the nodes of a plant show themselves (/status, /metrics), those too whose port is chosen when they start: each
-leaves a file with the address of its page in the plant's directory, for `penstock top`. The supervisor leaves a file
-for each node that is failing."""
+"""Addresses of the nodes' pages (/status, /metrics), including those with dynamic ports: each node writes a file
+with the address of its page into the plant's directory, for `penstock top`. The supervisor writes a file for each
+node that is failing."""
 
 import os
 from pathlib import Path
@@ -19,15 +19,15 @@ class Pages:
         self._directory = directory
 
     def note(self, name: str, url: str) -> None:
-        """This node's page is here now. That it cannot be noted is no reason for a node not to run."""
+        """Write the address of this node's page. A failed write does not stop the node."""
         self._write(self._path(name), url)
 
     def forget(self, name: str) -> None:
-        """Remove the note of a node that has ended; a missing note is no error."""
+        """Remove the address of a node that has ended, if there is one."""
         self._remove(self._path(name))
 
     def find(self, name: str) -> str:
-        """Where it was last; empty if it was never noted."""
+        """Return the last address; empty if there is none."""
         return self._read(self._path(name), ADDRESS_SIZE_MAX)
 
     def note_failing(self, name: str, why: str) -> None:

@@ -9,8 +9,8 @@ from penstock.base.errors import ConfigurationError
 
 
 def paired(router: RouterNodeConfig, routers: Mapping[str, RouterNodeConfig], where: str) -> RouterNodeConfig:
-    """A router of this document, with what the other one of its pair says. Another that it does not have is somewhere
-    else, and runs by a document of its own."""
+    """Complete a router's configuration with the address of its peer. A peer that is not in this document runs
+    elsewhere, with its own document."""
     if router.pair is None:
         return router
     (name,) = set(router.pair.routers) - {router.name}
@@ -19,17 +19,19 @@ def paired(router: RouterNodeConfig, routers: Mapping[str, RouterNodeConfig], wh
         return router
     if other.pair is None or other.pair.routers != router.pair.routers:
         raise ConfigurationError(
-            f"{router.name} is of the pair {' and '.join(router.pair.routers)}, {name} is not", where=where
+            f"{router.name} is in the pair {' and '.join(router.pair.routers)}, {name} is not", where=where
         )
     if other.pair.link.port != router.pair.link.port:
         raise ConfigurationError(
-            f"{router.name} and {name} have two ports for one link",
+            f"{router.name} and {name} have different ports for the same link",
             where=where,
             hint=f"link = {{ port = {router.pair.link.port} }} for both",
         )
     if (other.pair.voting is None) != (router.pair.voting is None):
         raise ConfigurationError(
-            f"of {router.name} and {name} only one votes", where=where, hint="say `voting` for both, or for neither"
+            f"only one of {router.name} and {name} has `voting`",
+            where=where,
+            hint="set `voting` for both, or for neither",
         )
     if router.pair.clients or not other.control.port:
         return router

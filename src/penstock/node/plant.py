@@ -13,7 +13,7 @@ from penstock.node.pages import Pages
 
 
 class Plant:
-    """A checked plant.toml: the configuration of every node, by name, in the order in which they start."""
+    """A checked plant.toml: the configuration of every node, by name, in the order in which nodes start."""
 
     def __init__(
         self, path: Path, name: str, directory: str, nodes: Mapping[str, NodeConfig], files_group: str = ""
@@ -31,7 +31,7 @@ class Plant:
         return Plant(path, document.name or "", document.directory, nodes, document.files.group)
 
     def make_secrets(self) -> None:
-        """Write the secrets of links between nodes that the document does not name. Call it before its nodes run."""
+        """Write the missing secrets of links between nodes. Call it before the nodes run."""
         make_secrets(self.nodes, self.directory, self.path.parent)
 
     def page(self, name: str) -> str | None:
@@ -65,7 +65,7 @@ class Plant:
             return self.nodes[name]
         except KeyError:
             raise ConfigurationError(
-                f"has no node {name!r}", where=str(self.path), hint=f"there are: {', '.join(self.nodes)}"
+                f"has no node {name!r}", where=str(self.path), hint=f"the nodes are {', '.join(self.nodes)}"
             ) from None
 
 

@@ -1,7 +1,7 @@
-"""A process that somebody supervises: its orders come on standard input, what it has to tell goes to standard output.
+"""The supervised side of a process: orders arrive on standard input, reports go to standard output.
 
-When standard input ends, the supervisor is gone, however that happened, and the process ends at once: none is ever
-left behind. Each line that it tells is a JSON document; logs go to standard error.
+When standard input ends, the supervisor has ended for some reason, and the process ends at once, so that no process is
+left behind. Each report is a line with a JSON document; logs go to standard error.
 """
 
 import os
@@ -16,16 +16,16 @@ from penstock.base.clock import NS_PER_SECOND
 STDIN, STDOUT = 0, 1
 
 ORPHANED = 3
-"""Exit status of a process whose supervisor is gone."""
+"""Exit status of a process whose supervisor has ended."""
 
 TELL_SECONDS = 0.25
 
 STOP = "stop"
-"""The order to end what the process does, in good order."""
+"""The order to shut down."""
 
 
 class Supervised:
-    """The process' side of the pipes. Orders are words; each has an event, which is set when the order comes."""
+    """The process's side of the pipes. Orders are words; each has an event, which is set when the order arrives."""
 
     def __init__(self) -> None:
         self._events: dict[str, threading.Event] = {}
@@ -40,12 +40,12 @@ class Supervised:
             return self._events.setdefault(word, threading.Event())
 
     def when(self, word: str, call: Callable[[], object]) -> None:
-        """Have `call` made, in a thread of its own, when the order comes."""
+        """Call `call` in a thread of its own when the order arrives."""
         event = self.order(word)
         threading.Thread(target=lambda: (event.wait(), call()), name=f"penstock-{word}", daemon=True).start()
 
     def is_report_due(self) -> bool:
-        """Whether it is time to say how things are, which is a few times per second."""
+        """True a few times per second, when the next report is due."""
         now_ns = time.monotonic_ns()
         if now_ns < self._next_ns:
             return False
@@ -61,7 +61,7 @@ class Supervised:
             os._exit(ORPHANED)
 
     def _listen(self) -> None:
-        # not by sys.stdin: its lock, held by this thread, would be waited for when the interpreter ends
+        # not through sys.stdin: this thread would hold its lock when the interpreter exits
         rest = b""
         for data in iter(lambda: os.read(STDIN, 4_096), b""):
             *lines, rest = (rest + data).split(b"\n")

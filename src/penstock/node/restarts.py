@@ -13,7 +13,7 @@ STEADY_SECONDS = 60.0
 """A node that was ready for this long counts as steady: its next death counts as the first."""
 
 FAILING_DEATHS = 5
-"""So many deaths without a steady period in between make a node `failing`."""
+"""Number of deaths without a steady period in between after which a node is `failing`."""
 
 
 class Restarts:
@@ -21,7 +21,7 @@ class Restarts:
 
     def __init__(self) -> None:
         self.deaths = 0
-        """Since the node was last steady."""
+        """Number of deaths since the node was last steady."""
         self.pause_s = 0.0
         """The pause after the last death."""
         self.was_ready = False
@@ -54,7 +54,7 @@ class Restarts:
         return was_failing
 
     def died(self, now: float, *, is_ordered: bool = False) -> float | None:
-        """When to start the node again; None for a node that was never ready."""
+        """Note a death. Return the time of the next start; None for a node that was never ready."""
         self.became_steady(now)
         self._ready_at = None
         self.deaths += not is_ordered

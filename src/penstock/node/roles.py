@@ -1,7 +1,8 @@
-"""What a process of a plant does: it is an administration server, an adapter, a filter module, a node that distributes,
-an agent of a tree, a message router, a witness, or a player.
+"""The role of a plant's process: administration server, adapter, filter module, distribution node, agent, message
+router,
+witness or player.
 
-What does one of these things is imported by the process that does it, and by no other.
+Only the process with a role imports the role's implementation.
 """
 
 import asyncio
@@ -45,17 +46,17 @@ if TYPE_CHECKING:
     from penstock.tree.live.driver import LiveAgent
 
 REPORTED_CONSUMERS_MAX = 64
-"""Whose records a node tells its supervisor; its page has more."""
+"""Maximum number of consumers whose records a node reports to its supervisor; the node's page has more."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The process does what it is there for."""
+    """The process is in service."""
 
     where: str
-    """Its address, for people."""
+    """Its address, in readable form."""
 
     page: str = ""
-    """Where it shows itself, if it does."""
+    """The address of its page, if it has one."""
 
 
 class AdapterReport(msgspec.Struct, frozen=True, tag=True):
@@ -84,7 +85,7 @@ class WitnessReport(msgspec.Struct, frozen=True, tag=True):
 
 class PlayerReport(msgspec.Struct, frozen=True, tag=True):
     sent: int
-    """Messages, each counted once."""
+    """Number of messages, each counted once."""
 
 
 Told: TypeAlias = (
@@ -101,24 +102,24 @@ Tell: TypeAlias = Callable[[Told], object]
 
 
 class Role(NamedTuple, Generic[L]):
-    """How a node of one kind is run."""
+    """How to run a node of one kind."""
 
     make: Callable[[], L]
-    """Called in the thread of the running loop."""
+    """Creates the driver; called in the thread of the running loop."""
 
     ready: Callable[[L], Ready]
     report: Callable[[L], Told] | None = None
-    """Told a few times per second, and once when the node has ended if `reports_end`."""
+    """Makes a report, a few times per second, and once when the node has ended if `reports_end`."""
 
     on_hangup: Callable[[L], object] | None = None
-    """On SIGHUP."""
+    """Called on SIGHUP."""
 
     reports_end: bool = False
 
 
 def run(config: NodeConfig, tell: Tell, supervised: Supervised | None = None, *, path: Path | None = None) -> int:
-    """Be this node until Ctrl-C, SIGTERM or the supervisor's order; the exit status. A console is run by the package
-    that it is in (web/live/process.py). `path` is the plant's document, for nodes that read it again on SIGHUP."""
+    """Run this node until Ctrl-C, SIGTERM or the supervisor's order; return the exit status. Consoles are run by
+    their own package (penstock.web.live.process). `path` is the plant's document, for nodes that reload on SIGHUP."""
     role = role_of(config, path)
     return run_agent(lambda stop: _run_role(role, tell, heeding(stop, supervised)), name=name_of(config))
 
@@ -146,11 +147,11 @@ def role_of(config: NodeConfig, path: Path | None) -> Role[Any]:
     for kind, role in ROLES.items():
         if isinstance(config, kind):
             return role(config, path)
-    raise LocalProtocolError("a console is not run here", where=name_of(config))
+    raise LocalProtocolError("consoles are run by penstock.web.process", where=name_of(config))
 
 
 def noting(plant: Plant, name: str, tell: Tell) -> Tell:
-    """Tell, and leave word in the plant's directory where the node shows itself."""
+    """Return a `tell` that also writes the address of the node's page into the plant's directory."""
 
     def told(what: Told) -> None:
         if isinstance(what, Ready) and what.page:
@@ -161,19 +162,20 @@ def noting(plant: Plant, name: str, tell: Tell) -> Tell:
 
 
 def main() -> None:
-    """What a supervised process runs."""
+    """Entry point of a supervised process."""
     run_supervised(lambda plant, name, tell, supervised: run(plant.node(name), tell, supervised, path=plant.path))
 
 
 def run_supervised(run_node: Callable[[Plant, str, Tell, Supervised], int]) -> None:
-    """The process of a node: its arguments are the plant's document, the node's name and the log level."""
+    """Run the node of a supervised process. The arguments are the plant's document, the node's name and the log
+    level."""
     path, name, level = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     configure(level=level)
     supervised = Supervised()
     try:
         plant = Plant.load(path)
         share_with_group(plant.files_group)
-        os.chdir(path.parent)  # the document's paths begin there
+        os.chdir(path.parent)  # relative paths of the document start there
         sys.exit(run_node(plant, name, noting(plant, name, supervised.tell), supervised))
     except PenstockError as error:
         sys.stderr.write(f"error [{error.code}]: {error}\n")
@@ -181,7 +183,7 @@ def run_supervised(run_node: Callable[[Plant, str, Tell, Supervised], int]) -> N
 
 
 def heeding(stop: asyncio.Event, supervised: Supervised | None) -> asyncio.Event:
-    """The same event, set by the supervisor's order too."""
+    """Return the event, which the supervisor's order sets too."""
     if supervised is not None:
         loop = asyncio.get_running_loop()
         supervised.when("stop", lambda: loop.call_soon_threadsafe(stop.set))

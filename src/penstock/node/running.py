@@ -1,4 +1,4 @@
-"""A plant on this machine: every node of plant.toml in a process of its own, started in order, watched, ended.
+"""A plant on this machine: starts every node of plant.toml in its own process, in order, watches them, and stops them.
 
 with RunningPlant(Plant.load(path)) as running:
     running.start()
@@ -48,19 +48,19 @@ from penstock.tree.config import AgentConfig
 from penstock.tree.core.status import AgentStatus
 
 START_SECONDS = 180.0
-"""How long a node may take to come up."""
+"""Time limit for the start of a node."""
 
 ROUTING: tuple[type[NodeConfig], ...] = (RouterNodeConfig, WitnessConfig)
 
 MAIN = "penstock.node.roles:main"
 MAINS: dict[type[NodeConfig], str] = {ConsoleConfig: "penstock.web.live.process:main"}
-"""What the process of a node runs that knows more than nodes do of each other."""
+"""Entry points of nodes that run in a package above this one."""
 
 log = logger("node")
 
 
 class NodeProcess:
-    """One node: its process, which may be another one after a while, and what it last told."""
+    """One node: its current process, and its last reports."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,7 +78,7 @@ class NodeProcess:
         self.restarts = Restarts()
         self.restart_at: float | None = None
         self.fault = ""
-        """Why it last died."""
+        """The reason of its last death."""
         self.is_kill_ordered = False
         """True from an ordered kill until the process has ended."""
         self.member: Member | None = None
@@ -105,19 +105,21 @@ class NodeProcess:
 
 
 class RunningPlant:
-    """A node that dies is started again after a pause (node/restarts.py); an adapter then returns as a backup."""
+    """Runs all nodes of a plant. A node that dies is restarted after a pause (node/restarts.py); an adapter returns
+    as a backup."""
 
     def __init__(self, plant: Plant, *, log_level: str = "INFO") -> None:
         self.plant = plant
         self.nodes = {name: NodeProcess(name) for name in plant.nodes}
         self.supervisor = Supervisor(self._ended)
         self.ordered: set[str] = set()
-        """Nodes that were killed because somebody wanted it."""
+        """Nodes that were killed on purpose."""
         self._log_level = log_level
 
     def start(self, is_over: Callable[[], bool] = lambda: False, *, players: bool = True) -> bool:
-        """Start administration servers, then adapters, then whatever distributes (those nodes find each other), then
-        players, each when those before are ready; whether all are. What is not wanted is left out."""
+        """Start administration servers, then adapters, then all nodes that distribute (these find each other), then
+        players. Each group starts when the previous one is ready; return True if all are. Unwanted nodes are left
+        out."""
         self.plant.make_secrets()
         steps: list[tuple[type[NodeConfig], ...]] = [
             (AdminConfig,),
@@ -128,11 +130,11 @@ class RunningPlant:
         return all(self.start_nodes(self._named(*kinds), is_over) for kinds in steps)
 
     def start_players(self, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Those that start() was told to leave."""
+        """Start the players that start() left out."""
         return self.start_nodes(self._named(PlayerConfig), is_over)
 
     def start_nodes(self, names: Iterable[str], is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Start these nodes, as far as they are wanted; whether all are ready."""
+        """Start these nodes, as far as they are wanted. Return True if all are ready."""
         nodes = [self.nodes[name] for name in names if self.nodes[name].is_wanted]
         for node in nodes:
             self._start(node)
@@ -141,7 +143,7 @@ class RunningPlant:
         )
         if not has_ended and not is_over():
             for node in nodes:
-                node.fault = node.fault or ("" if node.is_ready else f"{node.name} did not come up")
+                node.fault = node.fault or ("" if node.is_ready else f"{node.name} did not become ready")
         return all(node.is_ready for node in nodes)
 
     def poll(self, timeout: float) -> None:
@@ -157,7 +159,7 @@ class RunningPlant:
                 log.warning("node_steady", node=node.name, seconds=STEADY_SECONDS)
 
     def adapters(self, feed: str = "") -> list[NodeProcess]:
-        """Of one feed, or of all."""
+        """The adapters of one feed, or of all feeds."""
         return [
             self.nodes[name]
             for name, config in self.plant.nodes.items()
@@ -165,7 +167,7 @@ class RunningPlant:
         ]
 
     def active(self, feed: str = "") -> NodeProcess | None:
-        """The adapter that says it is the active one, with the highest term."""
+        """The adapter that reports to be active, with the highest term."""
         active = [each for each in self.adapters(feed) if each.member and each.status and each.status.role == "active"]
         return max(active, key=lambda each: each.status.term if each.status else 0, default=None)
 
@@ -174,14 +176,14 @@ class RunningPlant:
 
     @property
     def faults(self) -> list[str]:
-        """But for those that were killed on purpose."""
+        """The faults of nodes, except those that were killed on purpose."""
         return [node.fault for node in self.nodes.values() if node.fault and node.name not in self.ordered]
 
     def kill(self, name: str) -> str:
-        """kill -9; what was done. The node is started again after a pause."""
+        """Kill a node with kill -9 and return a description. The node is restarted after a pause."""
         node = self.nodes.get(name)
         if node is None or node.member is None:
-            raise NotFoundError(f"{name[:64]!r} does not run here")
+            raise NotFoundError(f"{name[:64]!r} is not running on this machine")
         self.ordered.add(name)
         node.is_kill_ordered = True
         node.member.kill()
@@ -192,14 +194,16 @@ class RunningPlant:
         node = self.nodes.get(name)
         config = self.plant.nodes.get(name)
         if node is None or node.status is None or not isinstance(config, AdapterConfig):
-            raise NotFoundError(f"{name[:64]!r} is no adapter that runs here")
+            raise NotFoundError(f"{name[:64]!r} is not an adapter running on this machine")
         active = self.active(config.feed)
         if active is node:
-            raise RequestError(f"{name} is the active one already")
+            raise RequestError(f"{name} is already active")
         if not node.status.is_synchronised:
-            raise RequestError(f"{name} is not synchronised", hint="it would have a gap")
+            raise RequestError(
+                f"{name} is not synchronised", hint="wait until it is synchronised: a takeover now would lose messages"
+            )
         if active is None:
-            raise RequestError("no adapter is active just now", hint="one will be soon")
+            raise RequestError("no adapter is active now", hint="try again later")
         return f"{active.name}: {self.kill(active.name)}"
 
     def _carry_out(self, order: Order) -> str:
@@ -212,7 +216,7 @@ class RunningPlant:
                 return f"{sum(node.member is not None for node in self.nodes.values())} nodes run"
 
     def stop(self, tell: Callable[[str], None] = lambda _: None) -> None:
-        """End every node in good order, those that were started last first; `tell` hears of each before."""
+        """Shut down every node, in the reverse order of starting. `tell` is called with each name first."""
         for node in self.nodes.values():
             node.is_wanted = False
         for name in reversed(self.nodes):
@@ -224,18 +228,18 @@ class RunningPlant:
             self.plant.pages.clear_failing(name)
 
     def stop_node(self, name: str) -> None:
-        """End one node in good order; it is not started again."""
+        """Shut down one node; it is not restarted."""
         node = self.nodes[name]
         node.is_wanted = False
         if node.member is not None and self.supervisor.stop([node.member]):
-            node.fault = f"{name} did not end and was killed"
+            node.fault = f"{name} did not shut down and was killed"
 
     def __enter__(self) -> Self:
         self.supervisor.__enter__()
         try:
             self.supervisor.watch(OrderListener(self.plant.path, self._carry_out))
         except HandoverError as error:
-            log.warning("no_orders", why=str(error))  # the plant runs, but nobody can give orders
+            log.warning("no_orders", why=str(error))  # the plant runs without accepting orders
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -268,4 +272,4 @@ class RunningPlant:
         if node.restarts.is_failing and node.restart_at is not None:
             why = node.restarts.describe()
             self.plant.pages.note_failing(node.name, f"{why}; {node.fault}")
-            log.error("node_failing", node=node.name, why=why, hint="the log of the node says why it dies")
+            log.error("node_failing", node=node.name, why=why, hint="see the log of the node")

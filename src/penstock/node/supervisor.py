@@ -1,4 +1,4 @@
-"""Watches over the processes of a plant: gathers what they tell, notices when one dies, ends them all."""
+"""Supervises the processes of a plant: collects their reports, notices deaths, shuts them down."""
 
 import selectors
 import time
@@ -11,11 +11,11 @@ from penstock.node.orders import OrderListener
 from penstock.node.process import STOP
 
 STOP_SECONDS = 20.0
-"""How long processes may take to end in good order."""
+"""Time limit for processes to shut down."""
 
 
 class Supervisor:
-    """Leaving its `with` block ends every process; should this process die itself, the others end on their own."""
+    """Leaving its `with` block ends every process. If the supervisor's process dies, the others end by themselves."""
 
     def __init__(self, ended: Callable[[Member], None] = lambda member: None) -> None:
         """`ended` is called when a process has ended by itself."""
@@ -30,12 +30,12 @@ class Supervisor:
         return member
 
     def watch(self, listener: OrderListener) -> None:
-        """Serve orders, too; the listener is closed with everything else."""
+        """Also serve orders; the listener is closed together with the supervisor."""
         self._listeners.append(listener)
         self._selector.register(listener, selectors.EVENT_READ, listener)
 
     def poll(self, timeout: float) -> None:
-        """Take in what the processes tell, waiting at most so many seconds for the first of them."""
+        """Read reports, waiting up to `timeout` seconds for the first one."""
         for key, _ in self._selector.select(timeout):
             member: Member | OrderListener = key.data
             if isinstance(member, OrderListener):
@@ -47,7 +47,7 @@ class Supervisor:
                 self._ended(member)
 
     def wait(self, condition: Callable[[], bool], seconds: float, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Poll until the condition holds; whether it does."""
+        """Poll until the condition holds. Return True if it does."""
         deadline = time.monotonic() + seconds
         while not condition():
             if is_over() or time.monotonic() >= deadline:
@@ -56,7 +56,7 @@ class Supervisor:
         return True
 
     def stop(self, members: list[Member], seconds: float = STOP_SECONDS) -> list[str]:
-        """Order these processes to end, and wait for it; those that do not are killed and named."""
+        """Shut down these processes and wait; kill and return the names of those that do not end in time."""
         for member in members:
             member.order(STOP)
         self.wait(lambda: not any(member.is_running for member in members), seconds)

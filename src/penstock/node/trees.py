@@ -1,4 +1,4 @@
-"""Whether the agents of a document make trees: each has one root, and no way up comes back to where it began."""
+"""Checks of the trees in a document: each has one root, and no agent is above itself."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from penstock.tree.config import AgentConfig
 
 
 def check_trees(agents: Sequence[AgentConfig], where: str) -> None:
-    """What is wrong with them together. Parents that the document does not have are somewhere else."""
+    """Check the agents together. Parents that are not in the document run elsewhere."""
     at = {_place(each): each for each in agents}
     roots: dict[str, str] = {}
     for agent in agents:
@@ -25,13 +25,15 @@ def _check_parents(agent: AgentConfig, at: dict[str, AgentConfig], where: str) -
         other = at.get(place)
         if other is not None and other.tree != agent.tree:
             raise ConfigurationError(
-                f"{agent.name} is of the tree {agent.tree}, {other.name} of {other.tree}", where=where
+                f"{agent.name} is in the tree {agent.tree}, {other.name} in {other.tree}", where=where
             )
         if other is agent:
             raise ConfigurationError(f"{agent.name} is its own parent or peer", where=where)
     above = at.get(agent.parent)
     if agent.role == "standby" and above is not None and above.role != "root":
-        raise ConfigurationError(f"the standby {agent.name} has {above.name} above it, which is no root", where=where)
+        raise ConfigurationError(
+            f"the standby {agent.name} has the parent {above.name}, which is not a root", where=where
+        )
 
 
 def _check_path(agent: AgentConfig, at: dict[str, AgentConfig], where: str) -> None:
@@ -39,7 +41,7 @@ def _check_path(agent: AgentConfig, at: dict[str, AgentConfig], where: str) -> N
     while (above := at.get(path[-1].parent)) is not None:
         if above in path:
             names = " - ".join(each.name for each in (*path, above))
-            raise ConfigurationError(f"these agents are above each other: {names}", where=where)
+            raise ConfigurationError(f"these agents form a cycle: {names}", where=where)
         path.append(above)
 
 

@@ -1,6 +1,6 @@
 """The nodes around the distribution engine: ticker plant, connection multiplexer, edge cache.
 
-Each is one engine with its own upstream and its own kinds of consumers. `penstock plant|mux|edge` run them, or
+Each node has one engine, its own upstream and its own kinds of consumers. Run nodes with `penstock plant|mux|edge` or
 `penstock up`. Read config.py first, then live/driver.py.
 """
 

@@ -1,4 +1,4 @@
-"""What the nodes around a distribution engine are told: where they listen, whom they serve, what they distribute."""
+"""Configuration of ticker plants and multiplexers: listeners, limits, upstream, and what is distributed."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -20,10 +20,10 @@ from penstock.topics import Interest
 
 RING_BYTES_MIN = 1024 * 1024
 OWN_GROUPS = SURE, FRESH = "239.255.74.10", "239.255.74.11"
-"""What stands for the two streams to one node in their packets: they are sent to it, and to no group."""
+"""Placeholder groups in the packets of the two unicast streams to a downstream node."""
 
 AccessMode: TypeAlias = Literal["open", "local", "forward", "plant"]
-"""Who judges what a consumer may have: nobody, this node, or the node above, once or for every request."""
+"""Where a consumer's rights are checked: nowhere, at this node, or at the upstream node, once or for each request."""
 
 ALL_CLASSES = EngineConfig(classes=("critical", "adaptive", "metered"))
 
@@ -37,90 +37,93 @@ def check_topics(topics: tuple[str, ...], where: str) -> None:
 
 
 class DatagramsConfig(Config, frozen=True):
-    """Events by UDP, to nodes below."""
+    """Events by UDP, for downstream nodes."""
 
     interface: str = ""
-    """The address they are sent from; empty: there are none."""
+    """The address that datagrams are sent from; empty: no datagrams."""
 
     missed: Literal["resend", "resend_all", "wait"] = "resend"
-    """What becomes of adaptive updates that are lost on the way: they are sent again to whoever missed them, or to the
-    whole group, or the next update is waited for. Critical and metered ones are always sent again."""
+    """Handling of lost adaptive updates: they are sent again to the node that missed them, or to the whole group, or
+    not at all, because the next update replaces them. Critical and metered updates are always sent again."""
 
     group: str = ""
-    """A multicast channel, as group:port, by which nodes that may have the same get adaptive updates, all of them by
-    one datagram; empty: each gets its own."""
+    """A multicast channel, as group:port, through which nodes with equal rights get adaptive updates, each in one
+    datagram for all of them; empty: each node gets its own datagrams."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.group and not self.interface:
-            raise ConfigurationError("there is a group but no interface to send to it", where="datagrams")
+            raise ConfigurationError("group needs an interface to send from", where="datagrams")
         if self.missed == "resend_all" and not self.group:
-            raise ConfigurationError(
-                "updates are sent to all again only by a group", where="datagrams", hint="name one"
-            )
+            raise ConfigurationError('missed = "resend_all" needs a group', where="datagrams", hint="set group")
         if self.group and Channel.parse(self.group).group in OWN_GROUPS:
-            raise ConfigurationError(f"{self.group} stands for streams to one node", where="datagrams.group")
+            raise ConfigurationError(f"{self.group} is reserved for unicast streams", where="datagrams.group")
 
 
 class NodeConfig(Config, frozen=True, kw_only=True):
-    """What all of them have."""
+    """Keys that all these nodes have."""
 
     name: Name
     control: ControlAccess = ControlAccess()
     engine: EngineConfig = ALL_CLASSES
     classes: str = ""
-    """A document of rules by which updates are classed (docs/how-to/plant-nodes.md); read again on SIGHUP."""
+    """A document with rules that assign delivery classes to updates (docs/how-to/plant-nodes.md); read again on
+    SIGHUP."""
 
     signals: SignalThresholds = SignalThresholds()
-    """When what may be conflated is no longer critical."""
+    """Load thresholds above which updates that allow conflation leave the critical class."""
 
     metering: MeteringLimits = MeteringLimits()
     """The highest rates of the metered class."""
 
     models: tuple[str, ...] = ()
-    """Documents of message models, besides those shipped."""
+    """Documents of message models, in addition to the shipped ones."""
 
     admin: AdminAccess = AdminAccess()
     accounts: AccountsConfig = AccountsConfig()
     state_directory: str = ""
-    """Where it keeps what tokens are checked with; empty: nowhere, so that after a restart it has to ask first."""
+    """Directory of the stored token state. Empty: nowhere, so a restarted node refuses tokens until a server
+    answers."""
 
     handover: str = ""
-    """The Unix socket at which segments are handed over; empty: a name of its own in the abstract namespace."""
+    """The Unix socket at which shared memory is handed over; empty: a generated name in the abstract namespace."""
 
     ring_bytes: Annotated[int, msgspec.Meta(ge=RING_BYTES_MIN, le=2**32)] = 8 * 1024 * 1024
     """Bytes of each local consumer's ring."""
 
     notices_bytes: Annotated[int, msgspec.Meta(ge=RING_BYTES_MIN, le=2**32)] = RING_BYTES_MIN
-    """Bytes of its ring of notices, which say what of its regions was written."""
+    """Size in bytes of each local consumer's ring of notices, which name the changed records of its regions."""
 
     shared_regions: bool = False
-    """Whether local consumers that may have the same share regions of records (engine.offsets = "common")."""
+    """True if local consumers with equal rights share regions of records (engine.offsets = "common")."""
 
     datagrams: DatagramsConfig = DatagramsConfig()
-    """Whether and how nodes below can have their events by UDP."""
+    """Events by UDP for downstream nodes."""
 
     session_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**32)] = 4 * 1024 * 1024
-    """Bytes of events that wait for each consumer on a connection."""
+    """Maximum number of bytes of events that wait for each consumer on a connection."""
 
     told_max: Annotated[int, msgspec.Meta(ge=16, le=2**20)] = 16_384
-    """Messages that wait for one consumer on its control connection; one that lets more wait is cut off."""
+    """Maximum number of messages that wait for one consumer on its control connection; above it, the consumer is cut
+    off."""
 
     snapshot_items_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 100_000
-    """Records of one snapshot."""
+    """Maximum number of records in one snapshot."""
 
     metrics_host: str = "127.0.0.1"
     metrics_port: AnyPort = 0
     metrics_access: PageAccessConfig = PageAccessConfig()
     cpu: Annotated[int, msgspec.Meta(ge=-1, le=4_095)] = -1
-    """The processor its own thread is bound to; -1 for none."""
+    """The processor that the data thread is bound to; -1: none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.admin.check(self.name)
         if self.datagrams.group and self.engine.keeps != "all":
             raise ConfigurationError(
-                "only a node that keeps all items can multicast", where=self.name, hint="their numbers never change"
+                "only a node that keeps all items can send to a group",
+                where=self.name,
+                hint="item numbers must not change",
             )
 
 
@@ -133,26 +136,26 @@ class PlantConfig(NodeConfig, frozen=True, kw_only=True):
 
     control: PlantAccess = PlantAccess()
     subscribe: tuple[str, ...] = ()
-    """Topics of the plant's feeds, by the administration server; with credentials of a client with the role `filter`
-    that may receive them."""
+    """Topics to receive from feeds of the administration server. The node's client needs the role `filter` and
+    grants for these topics."""
 
     channels: tuple[str, ...] = ()
-    """Multicast channels that are listened to without an administration server, as group:port; for trials."""
+    """Multicast channels, as group:port, that the plant receives without an administration server; for trials."""
 
     interface: str = "127.0.0.1"
-    """Of the network that the channels are on."""
+    """Address of the interface on which the channels are received."""
 
     views: tuple[ViewName, ...] = ()
-    """Items that are derived from others (docs/how-to/plant-nodes.md)."""
+    """Derived items (docs/how-to/plant-nodes.md)."""
 
     view_instruments_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 65_536
     view_trades_max: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 50_000_000
-    """Trades of the day that `day` keeps, so that they can be corrected."""
+    """Maximum number of the day's trades that the view `day` keeps so that they can be corrected."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.subscribe and not self.admin.url:
-            raise ConfigurationError("subscribes without an administration server", where=f"plant {self.name}")
+            raise ConfigurationError("subscribe needs an administration server", where=f"plant {self.name}")
         check_topics(self.subscribe, f"plant {self.name}: subscribe")
         self.own_channels()
 
@@ -161,25 +164,25 @@ class PlantConfig(NodeConfig, frozen=True, kw_only=True):
 
 
 class UpstreamConfig(Config, frozen=True):
-    """The node above."""
+    """The upstream node."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = PLANT_PORT_DEFAULT
     interface: str = ""
-    """To take events by UDP: the address of the interface that they come in on. Empty: they come by TCP."""
+    """Address of the interface that receives events by UDP. Empty: events come by TCP."""
 
     cls: ClassWish = "critical"
-    """In which class this node takes what its consumers want."""
+    """The delivery class in which this node subscribes for its consumers."""
 
     per_second: Annotated[float, msgspec.Meta(ge=0, le=1_000)] = 0.0
-    """Of the metered class."""
+    """Rate of the metered class."""
 
     ca_file: str = ""
     secret_file: str = ""
-    """TLS and a secret, to reach another host."""
+    """TLS and a secret are required for an upstream node on another host."""
 
     topics: tuple[str, ...] = (">",)
-    """What this node asks the administration server for, to be let in by the node above."""
+    """Topics of the token with which this node logs in to the upstream node."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -209,7 +212,7 @@ class MuxConfig(NodeConfig, frozen=True, kw_only=True):
             )
         if self.access == "local" and not self.admin.url:
             raise ConfigurationError(
-                "access is judged here, but there is no administration server", where=f"mux {self.name}"
+                "this node checks tokens, but has no administration server", where=f"mux {self.name}"
             )
 
 

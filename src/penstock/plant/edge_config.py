@@ -1,4 +1,4 @@
-"""What an edge cache is told."""
+"""Configuration of an edge cache."""
 
 from typing import Annotated
 
@@ -21,26 +21,28 @@ class EdgeAccess(MuxAccess, frozen=True):
 
 
 class WebSocketAccess(Config, frozen=True):
-    """Where pages and programs connect by WebSocket."""
+    """The listener for WebSockets of pages and programs."""
 
     host: str = "127.0.0.1"
     port: AnyPort = WEBSOCKET_PORT_DEFAULT
-    """0 takes a free one."""
+    """0: any free port."""
 
     origins: tuple[str, ...] = ()
-    """Web sites whose pages may connect, as https://host:port; pages of others are refused."""
+    """Origins of web pages that may connect, as https://host:port; other pages are refused."""
 
     takes_programs: bool = True
-    """Whether those may connect that are no page, and so name no origin."""
+    """True if programs may connect, which send no origin."""
 
     tls: TlsConfig | None = None
-    """Needed to listen beyond this machine."""
+    """Required to listen beyond the loopback address."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not is_loopback(self.host) and self.tls is None:
             raise ConfigurationError(
-                f"{self.host} is beyond this machine: that needs tls", where="websocket", hint="or listen on 127.0.0.1"
+                f"{self.host} is not a loopback address, which needs tls",
+                where="websocket",
+                hint="or listen on 127.0.0.1",
             )
 
 
@@ -53,14 +55,14 @@ class EdgeConfig(MuxConfig, frozen=True, kw_only=True):
         classes=("critical", "metered"), keeps="wanted", has_upstream=True, consumers_max=16_384
     )
     session_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**32)] = 256 * 1024
-    """Bytes of events that wait for each session; memory is taken when they do."""
+    """Maximum number of bytes of events that wait for each session. The memory is allocated when events wait."""
 
     gather_ms: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 100
-    """Updates of the metered class that come in this time after a session was sent something go in one message."""
+    """Metered updates within this time after a session's last message are sent together in one message."""
 
     stuck_ms: Milliseconds = 30_000
-    """A session whose connection takes nothing for so long, though there is something, is ended."""
+    """A session is ended if its connection accepts no data for this time although data waits."""
 
     ping_ms: Milliseconds = 20_000
     silence_ms: Milliseconds = 60_000
-    """Heartbeat of WebSockets: between two pings, and silence after which a client is taken for dead."""
+    """Interval of WebSocket pings, and the silence after which a client is considered dead."""

@@ -2,9 +2,9 @@
 
 - `node.Node` owns the life of a process: counters and the HTTP page, the parts in their order of start, supervised
   tasks, calls from other threads, administration tokens, and the shutdown. Every shutdown step is logged and bounded.
-- `core_node.CoreNode` runs a core as a part of a node: what the core refuses, its failure, rights that expire, and the
-  list of what happened.
-- `accounts.AccountRecorder` writes the rows that a subsystem gives to a journal: what changed per period, and a closing
+- `core_node.CoreNode` runs a core as a part of a node: refused events, failures, expired rights, and the list
+  of recent happenings.
+- `accounts.AccountRecorder` writes the account rows of a subsystem to a journal: changes per period, and a closing
   record at the end.
 
 A driver makes its parts, adds them to its node in order, and carries out the instructions of its core.

@@ -1,4 +1,4 @@
-"""Ends the service of parties whose rights have ended, in the loop of a node."""
+"""Ends the service of parties whose rights have expired or were revoked, in the loop of a node."""
 
 from collections.abc import Callable
 

@@ -30,42 +30,43 @@ log = logger("runtime.accounts")
 
 
 class AccountsConfig(Config, frozen=True):
-    """Where a node writes down what became of what it got, for the pipeline's audit."""
+    """A journal of accounts: the node counts there how many messages it received, delivered and lost, for the audit."""
 
     path: str = ""
-    """A journal's directory; empty keeps no accounts."""
+    """Directory of the journal; empty: the node keeps no accounts."""
 
     period_s: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 10.0
-    """How often accounts are written; when something ends, its last one is."""
+    """Seconds between two accounts of a subject. The last account is written when the subject ends."""
 
     journal: JournalConfig = JournalConfig()
 
 
 class Account(msgspec.Struct, frozen=True):
-    """An account as it stands: the fields of a message, except the node's identity, the times and the state."""
+    """The current account of one subject: the fields of the message, except the node's identity, the times and the
+    state."""
 
     model: MessageModel
     about: Hashable
-    """The subject; the same in every account of it. Only a change is written."""
+    """The subject of the account, equal in every account of this subject. Unchanged accounts are not written again."""
 
     fields: dict[str, Any]
     is_closed: bool = False
-    """The last account of its subject."""
+    """True for the last account of the subject."""
 
     is_repeated: bool = False
-    """Written every period, changed or not."""
+    """True if the account is written every period, even if unchanged."""
 
     basis: object = None
     """Compared in addition to the fields: accounts with the same basis change together."""
 
 
 Rows = Callable[[], Awaitable[Iterable[Account]]]
-"""The accounts as they stand. It is called in the loop; the rows are read in another thread."""
+"""Returns the current accounts. Called in the loop; the rows are iterated in another thread."""
 
 
 class AccountRecorder:
-    """The accounts of one run, from start() to close(). `{}` in the topic stands for the name of the model; `identity`
-    are the fields that say which node gives the accounts."""
+    """The accounts of one run, from start() to close(). `{}` in the topic stands for the name of the model;
+    `identity` holds the fields that identify the node."""
 
     def __init__(self, config: AccountsConfig, topic: str, rows: Rows, counters: Counters, **identity: str) -> None:
         self._config = config
@@ -81,7 +82,7 @@ class AccountRecorder:
         self._unwritten: list[Account] = []
 
     def start(self) -> None:
-        """JournalError if the journal cannot be opened now. Later trouble with the disk raises nothing."""
+        """Open the journal, or raise JournalError. Later disk failures raise nothing."""
         self._journal = JournalWriter.open(Path(self._config.path), self._config.journal, counters=self._counters)
 
     async def keep(self) -> None:
@@ -91,7 +92,7 @@ class AccountRecorder:
             await self.record()
 
     async def record(self) -> None:
-        """Write what has changed."""
+        """Write the changed accounts."""
         rows = await self._rows()
         await in_thread(lambda: self.write(rows))()
 
@@ -102,7 +103,8 @@ class AccountRecorder:
         rows: Iterable[Account] = ()
         try:
             rows = await self._rows()
-        except PenstockError as error:  # a part that knows them has failed: the accounts in the journal stay open
+        # the part that knows the accounts has failed: the accounts in the journal stay open
+        except PenstockError as error:
             log.warning("accounts_not_closed", path=self._config.path, code=error.code, error=str(error))
         await in_thread(lambda: self._finish(rows))()
 
@@ -115,8 +117,8 @@ class AccountRecorder:
                 log.error("journal_not_closed", path=self._config.path, error=str(error))
 
     def write(self, rows: Iterable[Account]) -> None:
-        """Write what has changed; blocks, and is called by one thread at a time. If the disk fails, last accounts,
-        which nobody gives again, are written with the next ones."""
+        """Write the changed accounts. Blocks; call it from one thread at a time. If the disk fails, the last
+        accounts of ended subjects are written with the next ones."""
         now_ns = time.time_ns()
         current = [*rows, *self._unwritten]
         new = [each for each in current if each.is_closed or each.is_repeated or self._is_changed(each)]
@@ -139,7 +141,7 @@ class AccountRecorder:
         )
 
     def _append(self, messages: Iterable[Message], now_ns: int) -> bool:
-        """True if all are in the journal."""
+        """Return True if all messages are in the journal."""
         packets = [packet for message in messages for packet in self._packed(message)]
         if (last := self._packer.flush()) is not None:
             packets.append(last)
@@ -174,7 +176,7 @@ def _key(account: Account) -> Hashable:
 def add_accounts(
     node: Node, config: AccountsConfig, component: str, topic: str, rows: Rows, /, **identity: str
 ) -> None:
-    """A recorder as the next part of the node, and its task; nothing if the configuration names no journal."""
+    """Add a recorder as the next part of the node, with its task, if the configuration names a journal."""
     if config.path:
         recorder = AccountRecorder(config, topic, rows, node.counters(component), **identity)
         node.add("accounts", start=in_thread(recorder.start), close=recorder.close)

@@ -4,8 +4,8 @@
                         │                     │           │              │
                         └──── Refused without a number: the connection ends
 
-A subclass says what the first message does, and what attaching, requests and detaching mean. Rights that expire or are
-revoked end a connection at any time (end()).
+A subclass handles the first message and implements attaching, requests and detaching. A connection also ends when the
+rights of its party expire or are revoked (end()).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from penstock.security.core.access_control import AccessControl, P
 from penstock.security.core.refusal import RefusalError, Refusals, check_number
 
 LOGIN_SECONDS = 10.0
-"""For the first message, from the end of the handshake."""
+"""Time limit for the first message, counted from the end of the handshake."""
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class Connection(Protocol[M]):
-    """To a peer: a control connection, or a WebSocket that is used like one."""
+    """A control connection to a peer, or a WebSocket that carries the same messages."""
 
     @property
     def address(self) -> str: ...
@@ -58,16 +58,16 @@ class DataPath(Protocol):
 
 
 class ServiceTexts(NamedTuple):
-    """The texts and names in which services differ."""
+    """Names and texts that differ between services."""
 
     peer: str
-    """What a peer is called in logs and counters: consumer, application."""
+    """The kind of peer, as it appears in logs and counters: consumer, application."""
 
     first: str
-    """Says what the first message must be."""
+    """Error text for a wrong first message."""
 
     stopping: str
-    """Says that the node stops."""
+    """Error text for parties that are connected when the node stops."""
 
     stopping_code: str = "stopping"
     limit_code: str = "limit"
@@ -126,30 +126,32 @@ class ControlService(Generic[M, R, P]):
     async def start(self) -> None:
         await self.server.start()
 
-    # For a subclass
+    # To be implemented by a subclass
 
     async def begin(self, connection: Connection[M], outbox: Outbox[Any], first: M) -> bool:
-        """Handle the first message: admit a party and serve() it. False: this message cannot be the first one."""
+        """Handle the first message: admit a party and serve() it. Return False if this message cannot be the first
+        one."""
         raise NotImplementedError
 
     async def attach(self, party: P, connection: Connection[M], outbox: Outbox[Any]) -> None:
-        """The party was admitted: make it known to the data path, and answer its first message."""
+        """Announce the admitted party to the data path, and answer its first message."""
         raise NotImplementedError
 
     async def detach(self, party: P) -> None:
-        """The party is gone, however that happened. Until this returns, its name is taken."""
+        """Remove a party after its connection has ended for any reason. The party's name stays taken until this
+        returns."""
         raise NotImplementedError
 
     def cut_off(self, party: P) -> None:
-        """Send the party no more data from now on; its connection may take some time to end."""
+        """Stop sending data to the party now; its connection may take some time to end."""
         raise NotImplementedError
 
     async def answer(self, party: P, request: M) -> Sequence[M]:
-        """Carry out a numbered request; returns the answers. A RefusalError with `is_final` ends the connection."""
+        """Carry out a numbered request and return the answers. A RefusalError with `is_final` ends the connection."""
         raise NotImplementedError
 
     async def take(self, party: P, message: M, outbox: Outbox[Any]) -> None:
-        """Handle a message after the first one: a numbered request, unless a subclass handles it before."""
+        """Handle a message after the first one as a numbered request. A subclass may handle other messages itself."""
         number = getattr(message, "number", 0)
         try:
             check_number(number)
@@ -161,15 +163,15 @@ class ControlService(Generic[M, R, P]):
                 raise self._refusals.final(error) from None
             outbox.put(self._refusals.of(error, number))
 
-    # From others, in the loop's thread
+    # Calls from other parts, in the thread of the loop
 
     def tell(self, number: int, message: M) -> None:
-        """Send a message to a party, if it is there."""
+        """Send a message to a party that is connected."""
         if (outbox := self.outboxes.get(number)) is not None:
             outbox.put(message)
 
     def end(self, party: P, error: PenstockError) -> None:
-        """Serve this party no longer."""
+        """End the connection of this party."""
         self._log.warning(f"{self._texts.peer}_ended", **self._named(party.name), code=error.code, why=str(error))
         if (outbox := self.outboxes.get(party.number)) is not None:
             outbox.end(self._refusals.of(error))
@@ -192,8 +194,8 @@ class ControlService(Generic[M, R, P]):
     # One connection
 
     async def converse_with(self, connection: Connection[M]) -> None:
-        """From the first message of a connection to its end."""
-        too_slow = f"the {self._texts.peer} does not listen to what it is told"
+        """Serve a connection from its first message to its end."""
+        too_slow = f"the {self._texts.peer} reads its control messages too slowly"
         refusal = self._refusals.of(RefusalError(self._texts.limit_code, too_slow))
         outbox: Outbox[Any] = Outbox(self._outbox_max, "end", too_slow=refusal)
         await converse(connection, outbox, self._read(connection, outbox))
@@ -213,7 +215,7 @@ class ControlService(Generic[M, R, P]):
         return RefusalError(self._texts.protocol_code, what)
 
     async def serve(self, connection: Connection[M], outbox: Outbox[Any], party: P) -> None:
-        """An admitted party, until its connection ends."""
+        """Serve an admitted party until its connection ends."""
         self.outboxes[party.number] = outbox
         try:
             try:
@@ -229,19 +231,19 @@ class ControlService(Generic[M, R, P]):
             await asyncio.shield(self._detach(party))
 
     async def _detach(self, party: P) -> None:
-        with contextlib.suppress(PenstockError):  # the node has stopped: everybody is detached
+        with contextlib.suppress(PenstockError):  # the node has stopped and every party is detached
             await self.detach(party)
         self.outboxes.pop(party.number, None)
         self.access.leave(party.number)
         self._log.info(f"{self._texts.peer}_detached", **self._named(party.name))
 
     def refuse(self, outbox: Outbox[Any], name: str, error: PenstockError) -> None:
-        """Refuse a party; its connection ends."""
+        """Refuse a party and end its connection."""
         self._admission.refuse(outbox, error, **self._named(name))
 
     def _named(self, name: str) -> dict[str, str]:
         return {self._texts.peer: name}
 
     async def ask(self, question: Callable[[], T]) -> T:
-        """The answer of the data thread."""
+        """Run the function in the data thread and return its result."""
         return await asyncio.wrap_future(self._data_path.ask(question))

@@ -1,4 +1,5 @@
-"""CoreNode: what a node has whose logic is one core: its runner, its first tokens, and a list of what happened."""
+"""CoreNode: a node whose logic is one core. Runs the core, waits for the first tokens and keeps a list of
+happenings."""
 
 import asyncio
 import time
@@ -43,7 +44,7 @@ class CoreNode(Generic[E, I]):
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS_MAX)
 
     def tell(self, event: E) -> PenstockError | None:
-        """Returns the error if the core refuses the event: a mistake of the party that it came from."""
+        """Handle an event. Return the error if the core refuses the event, which is a mistake of the event's sender."""
         try:
             self.runner.handle(event)
         except PenstockError as error:
@@ -66,11 +67,11 @@ class CoreNode(Generic[E, I]):
         """Call `end` for each party whose rights expire, while the node runs."""
         self._node.add_task(lambda: watch_expiry(access, end))
 
-    # What happened
+    # Happenings
 
     def note(self, what: str, values: Mapping[str, Any], *, direction: str = "", party: str = "") -> None:
         self._happenings.append(Happening(time.time_ns(), what, values, direction, party))
 
     def happenings(self) -> list[Happening]:
-        """The newest, oldest first. May be called in any thread."""
+        """The newest happenings, oldest first. May be called in any thread."""
         return list(self._happenings)

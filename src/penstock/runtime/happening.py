@@ -1,4 +1,4 @@
-"""Happening: an entry of the list of what happened, on the status page of an agent or router."""
+"""Happening: an entry in the list of recent happenings on the status page of an agent or router."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
     what: str
     values: Mapping[str, Any]
     direction: str = ""
-    """Of a message of a tree's infostream: said or heard."""
+    """`said` or `heard` for messages of the infostream of a tree; otherwise empty."""
 
     party: str = ""
-    """Whom it was said to, or by whom; empty: to all children."""
+    """The receiver or sender of the message; empty: all children."""

@@ -1,8 +1,8 @@
 """The server side of links (net/live/link.py): a party logs in with its first message, and has a number from then on.
 
-One driver for agents and message routers. Their links carry data frames besides control messages, so a subclass takes
-the bytes of a link apart itself (received()); here is what comes before that: the listener, the time limit of the
-login, admission, numbers, refusals.
+Agents and message routers share this driver. Their links carry data frames besides control messages, so a subclass
+parses the received bytes (received()). This module has the rest: the listener, the time limit of the login, admission,
+numbers and refusals.
 """
 
 import time
@@ -20,14 +20,14 @@ from penstock.security.core.refusal import RefusalError, Refusals
 
 LOGIN_SIZE_MAX = 131_072
 LOGIN_SECONDS = 5.0
-"""For the login, from the end of the handshake."""
+"""Time limit for the login, counted from the end of the handshake."""
 
 M = TypeVar("M")
 
 
 class LinkService(Generic[M, L, R]):
-    """M are the messages of the protocol, L its login, R the rights of a party. `links` are those whose party has
-    logged in, by number. `party` is the name of a party in logs."""
+    """M are the messages of the protocol, L its login message, R the rights of a party. `links` has the links whose
+    party has logged in, by number. `party` is the kind of party in logs."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LinkService(Generic[M, L, R]):
             counters=settings.counters,
             log=settings.log,
         )
-        self._peers: dict[Link, Peer] = {}  # that have not logged in
+        self._peers: dict[Link, Peer] = {}  # links whose party has not logged in
         self._last_number = 0
         self.server = LinkServer(
             protocol,
@@ -76,11 +76,11 @@ class LinkService(Generic[M, L, R]):
         return self._admission.expected
 
     def next_number(self) -> int:
-        """For a new link."""
+        """Return the number of a new link."""
         self._last_number += 1
         return self._last_number
 
-    # What links tell
+    # Events of links
 
     def opened(self, link: Link, peer: Peer) -> None:
         self._peers[link] = peer
@@ -95,10 +95,10 @@ class LinkService(Generic[M, L, R]):
     def lost(self, link: Link, error: PenstockError) -> None:
         raise NotImplementedError
 
-    # For a subclass
+    # To be implemented by a subclass
 
     def log_in(self, link: Link, login: L) -> R:
-        """Admit the party of a link, which has a number from now on. An error says why the party is refused."""
+        """Admit the party of a link and number the link. Raise an error if the party is refused."""
         assert link in self._peers, "a link has one login"
         self._admission.arrived(link)
         number = self.next_number()
@@ -108,7 +108,7 @@ class LinkService(Generic[M, L, R]):
         return rights
 
     def forget(self, link: Link) -> bool:
-        """A link is lost. True if its party had logged in."""
+        """Remove a lost link. Return True if its party had logged in."""
         self._admission.arrived(link)
         self._peers.pop(link, None)
         if self.links.pop(link.number, None) is None:

@@ -83,14 +83,15 @@ def in_thread(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
 
 
 class Node:
-    """Made in the thread of the running loop. `label` is the label that the node's name has in metrics.
+    """Create a Node in the thread of the running loop. `label` is the metric label that carries the node's name.
 
-    Parts start in the order in which they were added and close in reverse order. Each close() runs once, also after a
-    failed start and for parts that the start did not reach, because a part may hold sockets since its construction.
+    Parts start in the order in which they were added and close in reverse order. Each close() runs once, also after
+    a failed start and for parts that the start did not reach, because a part may hold sockets since its
+    construction.
     """
 
     def __init__(self, config: NodeConfig | str, *, label: str = "node") -> None:
-        """A name in place of a configuration makes a node without a page."""
+        """A node made from a name instead of a configuration has no page."""
         self.name = config if isinstance(config, str) else config.name
         self.metrics = Metrics()
         self.tokens: TokenWatch | None = None
@@ -114,14 +115,14 @@ class Node:
     # Counters and the page
 
     def counters(self, component: str) -> Counters:
-        """New counters, which the page shows."""
+        """Return new counters, which appear on the page."""
         counters = Counters(component, **{self._label: self.name})
         self.metrics.register(counters)
         self._counters.append(counters)
         return counters
 
     def total(self, name: str) -> int:
-        """The count of this name in all counters of the node."""
+        """Return the sum of this counter over all components of the node."""
         return sum(each[name] for each in self._counters)
 
     def show(
@@ -132,7 +133,8 @@ class Node:
         gauges: Callable[[], Mapping[str, float]] | None = None,
         rows: Callable[[], Iterable[Row]] | None = None,
     ) -> None:
-        """What the page says; all four are called in any thread. A node that has failed is unhealthy in any case."""
+        """Set the content of the page. All four functions are called in any thread. A failed node is always
+        unhealthy."""
         self._status, self._health = status, health
         if gauges is not None:
             self.metrics.show_gauges(gauges)
@@ -146,7 +148,7 @@ class Node:
 
     @property
     def url(self) -> str:
-        """Of the page, after start()."""
+        """The address of the page, after start()."""
         return self.page.url
 
     def _checked_health(self) -> Health:
@@ -165,9 +167,9 @@ class Node:
         authenticator: Authenticator | None = None,
         lease: ReceivingLease | None = None,
     ) -> TokenWatch | None:
-        """Check tokens by what the administration server says; None without one. `on_revoked` and `on_told` are called
-        in the thread of the loop. `state_directory` keeps what is known over a restart; empty: nowhere.
-        `lease` is that of the authenticator's keys."""
+        """Check tokens with the keys of the administration server; return None if there is no server. `on_revoked`
+        and `on_told` are called in the thread of the loop. The token state is kept in `state_directory` across
+        restarts, or nowhere if it is empty. `lease` is the lease of the authenticator's keys."""
         if not admin.url:
             return None
         directory = Path(state_directory) if state_directory else None
@@ -185,7 +187,7 @@ class Node:
         return self.tokens
 
     def add_tokens(self) -> None:
-        """The watch of tokens as the next part, if there is one."""
+        """Add the token watch, if any, as the next part."""
         if self.tokens is not None:
             self.add("tokens", start=self.tokens.start, close=in_thread(self.tokens.stop))
 
@@ -196,7 +198,7 @@ class Node:
 
     @property
     def token_trouble(self) -> str:
-        """Why tokens are not up to date; empty if they are."""
+        """The reason why token state is not up to date; empty if it is."""
         return "" if self.tokens is None or self.tokens.is_in_touch else self.tokens.trouble or UNREACHABLE
 
     # Failures, and calls from other threads
@@ -206,12 +208,12 @@ class Node:
         return self._failed.done()
 
     def call(self, function: Callable[P, None], *arguments: P.args, **_: P.kwargs) -> None:
-        """From any thread: call the function in the thread of the loop, soon."""
+        """Call the function soon in the thread of the loop. May be called in any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def fail(self, error: Exception) -> None:
-        """From any thread: end the node with this error; the first one counts."""
+        """End the node with this error. Only the first error counts. May be called in any thread."""
         self.call(self._fail, error)
 
     def _fail(self, error: Exception) -> None:
@@ -221,11 +223,11 @@ class Node:
     # Tasks
 
     def add_task(self, work: Work) -> None:
-        """Run it once all parts have started, until the node ends."""
+        """Run this work when all parts have started, until the node ends."""
         self._work.append(work)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it from now on, until the node ends. A task that fails ends the node."""
+        """Run this coroutine now, until the node ends. A task that fails ends the node."""
         if self._is_closing:
             work.close()
             return
@@ -245,7 +247,7 @@ class Node:
     # From start to shutdown
 
     def add(self, name: str, *, start: Step | None = None, close: Step | None = None) -> None:
-        """The next part. `close` accepts that `start` was not called, or failed."""
+        """Add the next part. `close` must work even if `start` was not called or failed."""
         self._parts.append(_Part(name, start, close))
 
     async def start(self) -> None:
@@ -294,7 +296,7 @@ class Node:
             return await self._close_parts()
 
     async def _close_parts(self) -> Exception | None:
-        """Returns the first error."""
+        """Close all parts and return the first error."""
         self._is_closing = True
         errors: list[Exception] = []
         tasks = list(self._tasks)
@@ -310,7 +312,7 @@ class Node:
         return errors[0] if errors else None
 
     async def _close_part(self, part: _Part) -> list[Exception]:
-        """Returns the error, if there is one."""
+        """Close one part and return its error, if any."""
         began = time.monotonic()
         closing = self._loop.create_task(_carried_out(part.close))
         try:

@@ -1,4 +1,4 @@
-"""One way to run the driver of any subsystem: make it, start its node, say so, and run the node until it is stopped."""
+"""Runs the driver of any subsystem: makes it, starts its node, reports that it runs, and waits until it is stopped."""
 
 import asyncio
 import signal
@@ -17,7 +17,8 @@ class Runnable(Protocol):
 L = TypeVar("L", bound=Runnable)
 
 SWITCH_SECONDS = 0.0005
-"""How long a node's data thread and the loop's let each other wait for the interpreter (sys.setswitchinterval)."""
+"""Switch interval of the interpreter (sys.setswitchinterval): how long the data thread or the loop's thread may hold
+the interpreter while the other waits."""
 
 
 async def run_live(
@@ -27,8 +28,8 @@ async def run_live(
     started: Callable[[L], object],
     on_hangup: Callable[[L], object] | None = None,
 ) -> L:
-    """Run a driver until `stop` is set or its node fails, which is raised. `started` is called when it runs,
-    `on_hangup` on SIGHUP. Returns the driver, closed."""
+    """Run a driver until `stop` is set or its node fails; a failure is raised. `started` is called when the driver
+    runs, `on_hangup` on SIGHUP. Return the closed driver."""
     live = make()
     await live.node.start()
     loop = asyncio.get_running_loop()

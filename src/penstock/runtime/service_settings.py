@@ -1,4 +1,4 @@
-"""How a service of a node is reached, and where it counts and logs."""
+"""The address, protection, counters and log of one service of a node."""
 
 import ssl
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from penstock.security.core.access import ControlAccess
 
 
 class ServiceSettings(NamedTuple):
-    """Beyond the loopback address a service needs `tls` and `secret`."""
+    """A service that listens beyond the loopback address needs `tls` and `secret`."""
 
     node: str
     """The name of the node, as its peers see it."""

@@ -22,18 +22,18 @@ from penstock.net.secret import read_private
 from penstock.runtime.node import Node
 
 STOP_S = 3
-"""How long requests may take to end when the server stops."""
+"""Time limit for open requests when the server stops."""
 
 POLL_S = 0.02
 BACKLOG = 256
 KEY_SIZE_MAX = 65_536
 WAITING_FACTOR = 2
-"""Connections that may be open, those without a request among them, for each that is served at once."""
+"""Factor between requests served at once and open connections, which include connections without a request."""
 
 
 class WebServer:
-    """`port` is the bound one, also if the configuration says 0. `refused` is told of every connection that is cut
-    off. `websockets` are settings of uvicorn, without which there are no WebSockets."""
+    """`port` is the bound port, even if the configuration says 0. `refused` is called for every connection that is
+    refused or cut off. `websockets` are settings of uvicorn; without them, WebSockets are disabled."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class WebServer:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns when requests are answered. The node ends when the server fails."""
+        """Start the server and return when it answers requests. The node ends if the server fails."""
         self._serving = asyncio.create_task(self._serve())
         while not self._server.started:
             if self._serving.done():
@@ -87,7 +87,7 @@ class WebServer:
         self._node.watch(self._serving)
 
     async def stop(self) -> None:
-        """Answer what is being asked, then end."""
+        """Answer open requests, then stop."""
         self._server.should_exit = True
         if self._serving is not None:
             await asyncio.gather(self._serving, return_exceptions=True)
@@ -100,7 +100,7 @@ class WebServer:
 
 
 class _Server(uvicorn.Server):
-    """Signals are the process' own business."""
+    """Leaves signal handling to the process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -108,7 +108,7 @@ class _Server(uvicorn.Server):
 
 
 class PromptHttp(H11Protocol):
-    """The head of each request comes within `head_s`; more connections than are ever served are not taken at all."""
+    """Limits the time for the head of each request to `head_s`, and refuses connections above the limit."""
 
     def __init__(self, *arguments: Any, head_s: float, refused: Callable[[Cause], None], **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -127,7 +127,8 @@ class PromptHttp(H11Protocol):
         self._await_head()
 
     def _await_head(self) -> None:
-        """A WebSocket has another protocol from its first request on."""
+        """Start the time limit, which does not apply to WebSockets: they change to another protocol with their first
+        request."""
         seen = self.cycle
 
         def look() -> None:
@@ -142,7 +143,7 @@ class PromptHttp(H11Protocol):
 
 
 def check_tls(certificate: str, private_key: str) -> None:
-    """Say now what is wrong with the files of a web server, if it has some."""
+    """Check the certificate and private key now, so that a wrong file is reported before the server starts."""
     if certificate:
         read_private(Path(private_key), KEY_SIZE_MAX)
         try:
@@ -152,7 +153,7 @@ def check_tls(certificate: str, private_key: str) -> None:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket for a web server."""
+    """Return a listening socket for a web server."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)

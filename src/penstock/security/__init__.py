@@ -1,9 +1,10 @@
-"""What the stream administration server issues and everybody else checks: credentials, policy, tokens, stream keys.
+"""The documents that the stream administration server issues, and their checks: credentials, policy, tokens, stream
+keys.
 
-It decides nothing about who is who (that is penstock.admin) and moves no data. core/ does no I/O: read policy.py first,
-then token.py and entitlement.py; proof.py says how a client logs in, sealing.py what the bytes of a sealed stream are.
-live/ is the way to the server (penstock.security.live.client.AdminClient; its documents are in core/brokering.py) and
-what nodes keep up to date by it.
+The administration server itself is penstock.admin. core/ does no I/O: read policy.py first, then token.py and
+entitlement.py; proof.py describes the login of a client, sealing.py the format of sealed payloads. live/ has the
+client of the server (penstock.security.live.client.AdminClient; its documents are in core/brokering.py) and the state
+that nodes keep current with it.
 """
 
 from penstock.security.core.access import AdminAccess

@@ -7,7 +7,8 @@ from penstock.sim.world import World
 
 
 class ClockRates:
-    """The rates of all clocks, as far apart as they may be: one clock slow and all others fast, or each at random."""
+    """The rates of all clocks, with the maximal allowed difference: one clock slow and all others fast, or each at
+    random."""
 
     def __init__(self, randomness: SeededRandomness, names: Sequence[str], drift_ppm: int) -> None:
         self._randomness = randomness

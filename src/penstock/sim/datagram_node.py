@@ -1,4 +1,4 @@
-"""A node with a socket: datagrams wait in it until the process wakes, and are then taken many at a time."""
+"""A node with a socket: datagrams wait in it until the process wakes, and are then read many at a time."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Viewer(msgspec.Struct, frozen=True):
 
 
 class DatagramNode(Node):
-    """Listens to multicast groups; a subclass says which core gets the datagrams. Every start has its own socket."""
+    """Listens to multicast groups; a subclass chooses the core for the datagrams. Every start has its own socket."""
 
     def __init__(self, world: World, name: str, component: str, network: Network, groups: Sequence[int]) -> None:
         super().__init__(world, name, component)

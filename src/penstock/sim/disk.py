@@ -1,8 +1,8 @@
 """A disk that keeps synced data, and may lose or tear everything else in a crash.
 
-What POSIX lets a real disk do: a crash may keep, lose or tear each unsynced write, and of a torn one it may keep any
-sectors; names are made, changed and removed for good only when their directory was synced; fsync may be slow, or fail,
-and after a failed fsync nothing is known of the writes it covered; a write may fail; the disk may be full.
+The model is POSIX: a crash may keep, lose or tear each unsynced write, and of a torn write it may keep any sectors;
+created, changed and removed names are durable only after a sync of their directory; fsync may be slow, or fail, and
+after a failed fsync nothing is known of the writes it covered; a write may fail; the disk may be full.
 """
 
 import errno
@@ -39,7 +39,7 @@ class DiskStatistics(msgspec.Struct):
 
 class _State(Enum):
     PENDING = auto()
-    DOUBTFUL = auto()  # covered by a failed fsync: the kernel forgot it, the platter may not have
+    DOUBTFUL = auto()  # covered by a failed fsync: the kernel considers it written, but the platter may not have it
     DURABLE = auto()
 
 
@@ -57,7 +57,7 @@ class _File:
         self.content = bytearray()
         self.writes: list[_Write] = []
         self.current = bytearray()
-        """With all writes: what a reader sees while the machine is up."""
+        """The content with all writes, as a reader sees it while the machine is up."""
 
     def write(self, write: _Write) -> None:
         self.writes.append(write)
@@ -96,7 +96,7 @@ class Disk:
         return bytes(file.current) if file else b""
 
     def open(self, path: str) -> Callable[[], bytes] | None:
-        """Reads this very file, whatever becomes of its name; None when there is none."""
+        """Reads this file even if its name is changed or removed; None if there is no such file."""
         file = self._files.get(path)
         return (lambda: bytes(file.current)) if file else None
 
@@ -112,7 +112,8 @@ class Disk:
         self.write(path, len(self.read(path)), data)
 
     def write(self, path: str, offset: int, data: bytes) -> None:
-        """OSError(ENOSPC) when the disk is full, or OSError(EIO); some of the data may have been written even so."""
+        """OSError(ENOSPC) when the disk is full, or OSError(EIO); a part of the data may have been written
+        nevertheless."""
         file = self._file(path)
         size = len(file.current)
         growth = max(0, offset + len(data) - size)
@@ -149,7 +150,7 @@ class Disk:
         self._renames.append(_Rename(self._files.pop(path), path, None))
 
     def fsync_directory(self, done: Callable[[bool], None]) -> None:
-        """Make all names durable as they are; `done(False)` when that failed, and then nothing is known."""
+        """Make all current names durable; `done(False)` if that failed, and then the state of the names is unknown."""
         covered = list(self._renames)
 
         def finish(is_done: bool) -> None:
@@ -161,7 +162,8 @@ class Disk:
         self._finish_later("the directory", finish)
 
     def fsync(self, path: str, done: Callable[[bool], None]) -> None:
-        """Make everything written to `path` so far durable; `done(False)` when that failed. A crash calls nothing."""
+        """Make all data written to `path` so far durable; `done(False)` if that failed. After a crash, `done` is not
+        called."""
         file = self._file(path)
         covered = [write for write in file.writes if write.state is _State.PENDING]
 
@@ -174,7 +176,7 @@ class Disk:
         self._finish_later(path, finish)
 
     def _file(self, path: str) -> _File:
-        """The file, made if there is none; then its name is durable at once."""
+        """The file, created if it does not exist; then its name is durable at once."""
         if path not in self._files:
             self._files[path] = self._durable_files[path] = _File()
         return self._files[path]

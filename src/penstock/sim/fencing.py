@@ -12,10 +12,10 @@ class FencingChecker(Checker):
         self._holders_by_term: dict[int, Hashable] = {}
 
     def require_one(self, holders: Sequence[str]) -> None:
-        """`holders` hold it at this moment."""
+        """The current `holders`."""
         self.require(len(holders) <= 1, f"{' and '.join(holders)} hold it at one time")
 
     def require_own_term(self, term: int, holder: Hashable) -> None:
-        """`holder` begins to hold it in `term`, or holds it still."""
+        """`holder` begins to hold it in `term`, or still holds it."""
         before = self._holders_by_term.setdefault(term, holder)
         self.require(before == holder, f"{holder} holds it in term {term}, and so did {before}")

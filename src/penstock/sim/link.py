@@ -13,9 +13,8 @@ T = TypeVar("T")
 
 
 class LinkEnd(Generic[T]):
-    """One end of a link; it sends to the other end.
-
-    `receive` gets what arrives here. `ended` is called when this end learns that the link has ended.
+    """One end of a link; it sends to the other end. `receive` is called with arriving items, `ended` when this end
+    detects the end of the link.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class OrderedLink(Generic[E]):
     # Ending
 
     def end(self) -> None:
-        """Nothing is sent any more. Both ends learn of it, each after what was sent to it has arrived."""
+        """Nothing more is sent. Both ends detect the end, each after the arrival of the items sent to it."""
         if self.is_up:
             self.is_up = False
             for end in self.ends:

@@ -47,11 +47,11 @@ class Network:
         self._taps: list[Tap] = []
 
     def attach(self, address: Address, handler: Handler) -> None:
-        """Datagrams to `address` go to `handler` from now on."""
+        """From now on, datagrams to `address` are passed to `handler`."""
         self._handlers[address] = handler
 
     def tap(self, tap: Tap) -> None:
-        """Show every unicast datagram, with its source and destination, to somebody on the wire."""
+        """Call the observer with every unicast datagram, its source and destination."""
         self._taps.append(tap)
 
     def detach(self, address: Address) -> None:
@@ -70,7 +70,7 @@ class Network:
             self._members[group].remove(address)
 
     def cut(self, source: str, destination: str) -> None:
-        """No datagram gets from one host to the other; the way back is another matter."""
+        """No datagram arrives from one host at the other; the opposite direction is not changed."""
         self._cut.add((source, destination))
 
     def mend(self, source: str, destination: str) -> None:

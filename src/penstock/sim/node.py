@@ -8,7 +8,7 @@ from penstock.base.errors import SimulationError
 from penstock.sim.world import World
 
 TICKS_IN_A_ROW_MAX = 10_000
-"""A core that wants a Tick at one and the same instant more often than this makes no progress."""
+"""A core that requests a Tick at the same instant more often than this makes no progress."""
 
 
 class Node:
@@ -26,7 +26,7 @@ class Node:
         self._ticks_in_a_row = 0
         self._fired_ns = -1
 
-    # What a subclass provides
+    # Provided by a subclass
 
     def on_start(self) -> None:
         """The process starts; call `run(core)` now or when its disk has answered."""
@@ -37,10 +37,10 @@ class Node:
         raise NotImplementedError
 
     def carry_out(self, instruction: Any) -> None:
-        """Do what the core said."""
+        """Execute the core's instructions."""
         raise NotImplementedError
 
-    # What the plant does to it
+    # Called by the plant
 
     def start(self) -> None:
         self.incarnation += 1

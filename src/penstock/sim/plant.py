@@ -53,7 +53,7 @@ class Plant(ABC, Generic[OptionsT, SummaryT]):
     """Virtual time between two steps of the checkers."""
 
     nodes: Sequence[Node]
-    """In the order in which they start."""
+    """The nodes in the order of their starts."""
     faults: FaultSchedule
     checkers: Sequence[Checker]
 

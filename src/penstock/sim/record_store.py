@@ -72,7 +72,7 @@ class SimulatedRecords(Generic[T]):
         self.durable = min(self.durable, sequence)
 
     def restart_at(self, sequence: int) -> None:
-        """Remove everything; the next record gets this number."""
+        """Remove all records; the next record gets this number."""
         self._records.clear()
         self.first = sequence
         self.durable = max(self.durable, sequence - 1)

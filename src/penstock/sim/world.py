@@ -9,8 +9,8 @@ from penstock.sim.randomness import SeededRandomness
 
 
 class World:
-    """Runs actions at their times. Actions of one instant run in an order that the seed decides, so that no plant
-    can come to rely on it. It is the Clock of everything inside."""
+    """Runs actions at their times. The seed decides the order of simultaneous actions, so that no plant can rely on
+    it. It is the clock of everything inside."""
 
     def __init__(self, seed: int, trace: TextIO | None = None) -> None:
         self.seed = seed

@@ -1,9 +1,9 @@
 """The console: a plant in the browser, and browsers as publishers and subscribers.
 
-    core/               no I/O: who may see what, and the picture of the plant
-    live/               sessions of browsers, checks of every request (guard), the nodes' pages (watching), what
-                        operators do (actions), HTTP (app), and the process around it (server)
-    gateway/            /ws/stream: each browser is a link of its own, with its user's own grants
+    core/               the data that each role may see, and the picture of the plant; no I/O
+    live/               sessions of browsers, checks of every request (guard), polls of the nodes' pages (watching),
+                        actions of operators and their log (actions), HTTP (app), and the process (server)
+    gateway/            /ws/stream: each browser has a link of its own, with its user's grants
 
-docs/how-to/console.md says how it is used, docs/reference/protocol/console.md what is spoken.
+docs/how-to/console.md describes its use, docs/reference/protocol/console.md its protocol.
 """

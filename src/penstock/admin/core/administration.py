@@ -1,7 +1,7 @@
 """StreamAdministration: every decision of the administration server, without I/O.
 
 A decision is a method: who asks, what for, and the time (nanoseconds since 1970) go in; the answer comes out, or a
-refusal is raised before anything was changed. What must not be forgotten collects in `state.take_changes()` and
+refusal is raised before anything was changed. Changes that must be durable are collected in `state.take_changes()` and
 `take_audits()`; the driver makes it durable before anybody hears the answer. `tick()` is to be called several times a
 second.
 """
@@ -40,17 +40,18 @@ from penstock.security.core.patterns import parse_pattern
 from penstock.security.core.policy import PolicyClient, Role
 
 EVENT_NS_MAX = 24 * 3_600 * NS_PER_SECOND
-"""Events that nobody fetched for so long are dropped."""
+"""Time after which an event that no client fetched is dropped."""
 DENIALS_MAX = 256
 DETAIL_SIZE_MAX = 1_024
 BINDING_SIZE = 16
 KEY_STEP = 1_024
-"""More keys than a server creates that its standby has not heard of."""
+"""Added to the key numbers by a standby that takes over. Larger than the number of keys that a server creates before
+its standby receives them."""
 SERVER = "(server)"
 
 
 class Caller(NamedTuple):
-    """Who asks: a client that logged in, and from where."""
+    """The client that sent a request, and its address."""
 
     client: str
     roles: frozenset[Role]
@@ -123,7 +124,8 @@ class StreamAdministration:
         )
 
     def caller(self, token: str, address: str, now_ns: int) -> Caller:
-        """Who shows this session token. One who is no longer in the policy has no roles left, and may only hear why."""
+        """The client of a session token. A client that is no longer in the policy has no roles, and may only read
+        the reason."""
         session = self._sessions.verify(token, now_ns)
         client = self.policy.clients.get(session.subject)
         if client is None:
@@ -131,7 +133,9 @@ class StreamAdministration:
         if client.expires_ns is not None and now_ns >= client.expires_ns:
             raise CredentialsExpiredError("these credentials have expired", hint="ask the administrator for new ones")
         if not hmac.compare_digest(session.subscription_id.encode(), self._binding(client).encode()):
-            raise TokenError("the session was opened with other credentials", hint="log in with those of now")
+            raise TokenError(
+                "the session was opened with other credentials", hint="log in again with the current credentials"
+            )
         return Caller(session.subject, client.roles, address)
 
     def _binding(self, client: PolicyClient) -> str:
@@ -192,7 +196,8 @@ class StreamAdministration:
         told = self.authentication.hand_out(caller.client, request.feed, now_ns) if is_multicast else None
         if is_change:
             if self.publishers.owner(request.publisher_id) is not None:
-                self.authentication.tell(PUBLISHERS, now_ns)  # its id has left that scope; receivers have to know first
+                # receivers must first learn that its id has left that scope
+                self.authentication.tell(PUBLISHERS, now_ns)
             self.authentication.tell_of_publishers(request.feed, now_ns)
         meta = self.state.meta
         key = self.feeds.active_key(request.feed)
@@ -364,12 +369,12 @@ class StreamAdministration:
     # Time
 
     def promote(self, reason: str, now_ns: int) -> None:
-        """This server is the one that decides from now on."""
+        """Make this server the primary."""
         meta = self.state.meta
         self.state.set_meta(generation=meta.generation + 1, generation_since_ns=now_ns)
         self.state.begin_events()
         self.publishers.begin()
-        # the previous server may have created keys that are not known here
+        # the previous server may have created keys that this one did not receive
         self.state.set_meta(
             key_number=meta.key_number + KEY_STEP, authentication_key_number=meta.authentication_key_number + KEY_STEP
         )
@@ -380,11 +385,11 @@ class StreamAdministration:
         self.begin(now_ns)
 
     def begin(self, now_ns: int) -> None:
-        """After a time in which nobody looked: credentials may have expired."""
+        """Check all rights again after a time without checks: credentials may have expired."""
         self.recheck("the credentials have expired", now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """See to what is due: adapters that fell silent, new keys, subscriptions that nobody renewed."""
+        """Do everything that is due: drop silent adapters, create new keys, end subscriptions that were not renewed."""
         self.subscriptions.tell_moved(self.subscriptions.concerned(self.feeds.forget_lost(now_ns)), now_ns)
         self.readers.forget_lost(now_ns)
         self.feeds.adjust_times(now_ns)
@@ -429,5 +434,5 @@ def _check_beside(request: b.AdapterRegistration, other: b.AdapterRegistration) 
     if other.sealed != request.sealed:
         raise ForbiddenError(
             f"{adapter_name(other)} is {'sealed' if other.sealed else 'not sealed'}",
-            hint="the adapters of a feed are sealed all, or none",
+            hint="all adapters of a feed are sealed, or none is",
         )

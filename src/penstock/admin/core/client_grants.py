@@ -1,4 +1,4 @@
-"""What a client may at this moment: the policy's grants less what an administrator took away."""
+"""The current rights of a client: the grants of the policy without the revocations of administrators."""
 
 from penstock.admin.core.state import State
 from penstock.base.clock import NS_PER_SECOND
@@ -29,13 +29,13 @@ class ClientGrants:
         return grants
 
     def expiry_ns(self, client: str, seconds: int, now_ns: int) -> int:
-        """When something that is good for so long expires; no later than the client's credentials."""
+        """Expiry of a token or session with this lifetime; not later than that of the client's credentials."""
         entry = self.policy.clients.get(client)
         expires_ns = now_ns + seconds * NS_PER_SECOND
         return expires_ns if entry is None or entry.expires_ns is None else min(expires_ns, entry.expires_ns)
 
     def decide(self, client: str, topics: list[str], send: list[str], now_ns: int) -> list[Grant]:
-        """What a client gets of what it wants, or a refusal that names what it may not have."""
+        """The grants for the requested topics, or a refusal that names the topics without a grant."""
         wanted = [text for text in topics if not Interest.parse(text).negative]
         if not send and not wanted:
             raise RequestError("asks for nothing", hint="name topics to receive or to send")
@@ -51,12 +51,12 @@ class ClientGrants:
         return [*granted(grants, topics, "receive"), *granted(grants, send, "send")]
 
     def not_sent(self, client: str, topics: list[str], now_ns: int) -> list[str]:
-        """Those of these topics that a client may not send, or not all of."""
+        """Those of these topics that a client may not send, completely or in part."""
         grants = self.grants(client, now_ns)
         return [text for text in topics if parse_pattern(text).negative or not is_covered(grants, [text], "send")]
 
     def may_publish(self, client: str, now_ns: int) -> bool:
-        """True for a client whose publishers get ids, unless an administrator took everything from it."""
+        """True for a client whose publishers get ids, unless an administrator revoked all its rights."""
         entry = self.policy.clients.get(client)
         if entry is None or not entry.roles & PUBLISHING_ROLES:
             return False
@@ -81,20 +81,20 @@ class ClientGrants:
         raise NotEntitledError(f"no rule lets {client} {action} {named}", hint="the policy document has the rules")
 
     def _denied(self, client: str) -> list[tuple[str, str]]:
-        """Patterns and reasons of what an administrator took away."""
+        """Patterns and reasons of an administrator's revocations."""
         held = self._state.denials.get(client)
         return [(topic, each.reason) for each in held.denials for topic in each.topics] if held is not None else []
 
 
 def has_lost(before: tuple[Grant, ...], now: list[Grant]) -> bool:
-    """Whether a token with the grants from before gives more than the client may now."""
+    """Whether a token with earlier grants allows more than the client's current rights."""
     return any(not _is_kept(each, now) for each in before if not is_denial(each)) or any(
         not _is_kept(each, list(before)) for each in now if is_denial(each)
     )
 
 
 def _is_kept(grant: Grant, others: list[Grant]) -> bool:
-    """Whether another grant (or denial, of a denial) says as much."""
+    """Whether another grant (or denial, of a denial) covers this one."""
     pattern = parse_pattern(grant.pattern)
     return any(
         is_denial(each) == pattern.negative

@@ -33,7 +33,7 @@ its feed is live."""
 
 
 class Feeds:
-    """Changes are made in `state`; `grants_of` tells what a client may now, revocations counted in."""
+    """Changes are made in `state`; `grants_of` returns the current grants of a client, without the revoked ones."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Feeds:
         return found
 
     def remove(self, name: str) -> None:
-        """An adapter that may not be one any more."""
+        """Remove an adapter that may have lost the right to be one."""
         self._state.remove("adapter", name)
         self._heard_ns.pop(name, None)
         self._live.discard(name)
@@ -138,7 +138,7 @@ class Feeds:
         return sorted({each.client for each in self.adapters(feed, live=False)})
 
     def active(self, feed: str) -> int | None:
-        """The index of the active adapter: the highest term that anybody of the feed has heard of names it."""
+        """The index of the active adapter, as named by the highest term reported by the feed's adapters."""
         term = max((each.term for each in self.adapters(feed, live=False)), default=0)
         return Term.of(term).claimant if term else None
 
@@ -157,7 +157,7 @@ class Feeds:
     # Where the data is
 
     def streams(self, subscription: Subscription, now_ns: int) -> list[BrokeredStream]:
-        """What the feeds give to a subscription, a stream for each feed and delay."""
+        """The streams of the feeds for a subscription: one for each feed and delay."""
         found: list[BrokeredStream] = []
         delays_s = sorted({each.delay_s for each in subscription.grants if each.action == "receive"} | {0})
         for feed in self.names():
@@ -209,7 +209,7 @@ class Feeds:
         )
 
     def published(self, feed: str) -> list[str]:
-        """All that the feed's adapters may send."""
+        """All topics that the feed's adapters may send."""
         return [*self._topics(feed), *self._contributions(feed)]
 
     def _contributions(self, feed: str) -> list[str]:
@@ -222,7 +222,7 @@ class Feeds:
         return any(each.registration.sealed for each in self.adapters(feed, live=False))
 
     def may_hold(self, client: str, feed: str, now_ns: int) -> bool:
-        """A key opens the whole feed, so only who may see all of it, live, gets it."""
+        """A key opens the whole feed, so only a client with the live right to all of it gets the key."""
         topics = self._topics(feed)
         return bool(topics) and is_covered(self._grants_of(client, now_ns), topics, "receive")
 
@@ -334,7 +334,7 @@ class Feeds:
         since_ns = now_ns
         waiting = {client for each in self.keys(feed) if each.state != "old" for client in each.newcomers}
         for each in self.keys(feed):
-            if each.state == "pending":  # whoever lost the right may have this one, too
+            if each.state == "pending":  # a client that lost the right may have this key as well
                 since_ns = min(since_ns, each.created_ns)
                 self._put_key(msgspec.structs.replace(each, state="old"))
         given = sorted({*self.clients(feed), *holders})
@@ -354,7 +354,7 @@ class Feeds:
                 self._put_key(msgspec.structs.replace(each, created_ns=created_ns, active_ns=active_ns))
 
     def activate_due(self, now_ns: int) -> list[StreamKey]:
-        """Have the adapters seal with new keys that all adapters and holders have; returns those keys."""
+        """Activate the pending keys that are due, so that the adapters seal with them; returns these keys."""
         due = [each for each in self._state.keys.values() if each.state == "pending" and self._is_due(each, now_ns)]
         for each in due:
             feed = each.key.feed
@@ -399,7 +399,7 @@ class Feeds:
         return self._limits.key_grace_s * NS_PER_SECOND, self._limits.key_rotation_s * NS_PER_SECOND
 
     def _note_told(self, key_id: int) -> None:
-        """The events up to now have told of the key's state."""
+        """The events up to now have announced the key's state."""
         key = self._state.keys[str(key_id)]
         self._put_key(msgspec.structs.replace(key, told=self._state.meta.event_number))
 
@@ -415,7 +415,7 @@ class Feeds:
 
 
 def topics_of(registration: AdapterRegistration) -> list[str]:
-    """What an adapter sends, of its own or for others."""
+    """The topics that an adapter sends: its own and its contributions."""
     return [*registration.topics, *registration.contributions]
 
 
@@ -440,7 +440,7 @@ def _address(adapter: Adapter, role: AdapterRole, has_multicast: bool) -> Stream
 
 
 def _common(grants: Iterable[Grant], topics: list[str], action: str) -> list[str]:
-    """Patterns of what the grants and the topics have in common, and the denials that touch it."""
+    """Patterns of the topics that the grants and the topics have in common, and the denials that apply to them."""
     mine = [(parse_pattern(each.pattern), each) for each in grants if each.action == action]
     theirs = [parse_pattern(text) for text in topics]
     found = [intersection(ours, topic) for ours, _ in mine if not ours.negative for topic in theirs]

@@ -1,4 +1,4 @@
-"""Who may what, and who has what, for those who may know."""
+"""The lists of entitlements and subscriptions, for callers with the right to read them."""
 
 from itertools import islice
 
@@ -9,7 +9,7 @@ from penstock.base.errors import TokenError
 from penstock.security.core import operating as o
 
 ROWS_MAX = 1_000
-"""Clients and subscriptions that are listed."""
+"""Maximal number of clients and subscriptions in a list."""
 
 
 def entitlements(rights: ClientGrants, state: State, caller: Caller, is_of_all: object, now_ns: int) -> o.Entitlements:

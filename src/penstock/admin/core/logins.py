@@ -1,4 +1,4 @@
-"""The door: challenges that are good once, proofs, and patience that ends after too many failures."""
+"""Logins: challenges for one use each, proofs, and a limit on failed attempts."""
 
 import hashlib
 from collections import OrderedDict, deque
@@ -23,7 +23,7 @@ from penstock.security.core.proof import (
 )
 
 KNOWN_NS = 24 * 3_600 * NS_PER_SECOND
-"""So long after a login a client is known at its address."""
+"""Time after its last login in which a client is known at its address."""
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class LoginChallenges:
         return Challenge(challenge=challenge, salt=salt, cost=cost, expires_ns=expires_ns)
 
     def login(self, policy: Policy, request: LoginRequest, address: str, now_ns: int) -> tuple[PolicyClient, bytes]:
-        """The client's name, and the server's proof."""
+        """Return the client's name and the server's proof."""
         self._failures.check(request.client, address, now_ns)
         try:
             client = self._checked(policy, request, now_ns)
@@ -74,18 +74,20 @@ class LoginChallenges:
         return client, self._server_proof(client, self._statement(request))
 
     def _checked(self, policy: Policy, request: LoginRequest, now_ns: int) -> PolicyClient:
-        waiting = self._take(request.challenge)  # used now, whatever comes out
+        waiting = self._take(request.challenge)  # a challenge is used up, also by a wrong answer
         if waiting is None or waiting.client != request.client:
-            raise AuthenticationError("the challenge is unknown or was answered before", hint="ask for a new one")
+            raise AuthenticationError("the challenge is unknown or was answered before", hint="ask for a new challenge")
         if now_ns >= waiting.expires_ns:
-            raise AuthenticationError("the challenge has expired", hint="ask for a new one and answer it at once")
+            raise AuthenticationError("the challenge has expired", hint="ask for a new challenge and answer it at once")
         if request.binding != self._binding:
             raise AuthenticationError(
                 "the client saw another certificate than this server has",
-                hint="somebody is between them, or a proxy ends TLS: connect to the server itself",
+                hint="another party is between them, or a proxy ends TLS: connect to the server itself",
             )
         client = policy.clients.get(request.client)
-        verifier = self._key.public if client is None else client.verifier  # unknown names take as long as others
+        verifier = (
+            self._key.public if client is None else client.verifier
+        )  # unknown names take the same time as known ones
         if not _is_proof(verifier, request.proof, self._statement(request)) or client is None:
             raise AuthenticationError("there is no such client, or its secret or key is another one")
         if client.expires_ns is not None and now_ns >= client.expires_ns:
@@ -101,7 +103,7 @@ class LoginChallenges:
         return self._key.sign(server_statement(statement))
 
     def _keep(self, challenge: bytes, waiting: _Waiting) -> None:
-        """Who asks for too many loses the oldest of its own, not those of others."""
+        """An address with too many challenges loses the oldest of its own, not those of others."""
         self._waiting[challenge] = waiting
         own = self._by_address.setdefault(waiting.address, deque())
         own.append(challenge)
@@ -127,9 +129,8 @@ def _is_proof(verifier: SecretVerifier | PublicKey, proof: bytes, statement: byt
 
 
 class FailureTable:
-    """Failed logins by client and address, and by address alone, within the last `failure_s`; bounded.
-
-    Who logged in from an address lately is not kept out by what others try there.
+    """Failed logins by client and address, and by address alone, within the last `failure_s`; bounded. A client that
+    has logged in from an address recently is not refused because of failures of others at that address.
     """
 
     def __init__(self, limits: AdminLimits) -> None:

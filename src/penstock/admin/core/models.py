@@ -1,4 +1,4 @@
-"""The message models that the server hands out: those that come with Penstock and those of a directory."""
+"""The message models of the server: those shipped with Penstock and those of a directory."""
 
 import hashlib
 from pathlib import Path
@@ -12,7 +12,8 @@ from penstock.security.core.brokering import ModelDocument, ModelReference
 
 
 class ModelCatalogue:
-    """Models by id and version. A version that older programs could not read is refused at the start."""
+    """Models by id and version. The server refuses to start with a version that programs of an older version cannot
+    read."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._documents: dict[tuple[int, int], ModelDocument] = {}
@@ -44,7 +45,7 @@ class ModelCatalogue:
         wanted = version if version is not None else max(versions, default=0)
         document = self._documents.get((model_id, wanted))
         if document is None:
-            known = f"there are versions {sorted(versions)}" if versions else "it is not known here"
+            known = f"there are versions {sorted(versions)}" if versions else "this server does not have it"
             raise NotFoundError(f"there is no model {model_id} of this version", hint=known)
         digest = hashlib.sha256(msgspec.json.encode(document)).hexdigest()[:32]
         return document, f'"{digest}"'
@@ -54,5 +55,5 @@ def _documents_in(directory: Path | None) -> list[Path]:
     if directory is None:
         return []
     if not directory.is_dir():
-        raise ConfigurationError("is no directory of models", where=str(directory))
+        raise ConfigurationError("is not a directory of models", where=str(directory))
     return sorted(directory.glob("*.toml"))

@@ -55,48 +55,51 @@ class Operation(msgspec.Struct, frozen=True):
     request: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] = NoQuery
     roles: frozenset[Role] | None = ANY_CLIENT
-    """Who may ask: clients with one of these roles, any client if none is named, everybody with None."""
+    """Roles that may call the operation: clients with one of these roles; any client if empty; everybody, without a
+    login, if None."""
     on_standby: bool = False
-    """Whether a server that only stands by answers, too."""
+    """Whether a standby answers as well."""
 
 
 SUBSCRIPTION = "/v1/subscriptions/{subscription_id}"
 
 OPERATIONS = (
-    Operation("challenge", "POST", "/v1/challenge", "Ask for a challenge to answer.", b.Challenge, b.ChallengeRequest,
+    Operation("challenge", "POST", "/v1/challenge", "Get a challenge for a login.", b.Challenge, b.ChallengeRequest,
               roles=None, on_standby=True),
     Operation("login", "POST", "/v1/login", "Answer a challenge and get a session.", b.Session, b.LoginRequest,
               roles=None, on_standby=True),
     Operation("subscribe", "POST", "/v1/subscriptions", "Subscribe.", b.Brokered, b.SubscribeRequest),
-    Operation("renew", "GET", SUBSCRIPTION, "The subscription as it is now, with a fresh token.", b.Brokered),
+    Operation("renew", "GET", SUBSCRIPTION, "Renew a subscription: its current state, with a new token.", b.Brokered),
     Operation("modify", "PUT", SUBSCRIPTION, "Change the topics of a subscription.", b.Brokered, b.ModifyRequest),
     Operation("cancel", "DELETE", SUBSCRIPTION, "End a subscription.", None),
-    Operation("events", "GET", "/v1/events", "What happened; waits for the first.", b.Events, query=EventsQuery),
-    Operation("entitlements", "GET", "/v1/entitlements", "Who may what: oneself, and for auditors everybody.",
+    Operation("events", "GET", "/v1/events", "Events for the client; waits for the first one.", b.Events,
+              query=EventsQuery),
+    Operation("entitlements", "GET", "/v1/entitlements", "Entitlements: the client's own; for auditors, of all.",
               o.Entitlements),
-    Operation("models", "GET", "/v1/models", "Which message models there are.", b.ModelList),
+    Operation("models", "GET", "/v1/models", "The list of message models.", b.ModelList),
     Operation("model", "GET", "/v1/models/{model_id}", "A message model.", b.ModelDocument, query=ModelQuery),
     Operation("publisher", "POST", "/v1/publishers", "Get a publisher's id and the epoch of its next start.",
               b.PublisherClaimed, b.PublisherRequest, roles=PUBLISHER),
-    Operation("register", "POST", "/v1/adapters", "Say that an adapter is there.", b.Registered,
+    Operation("register", "POST", "/v1/adapters", "Register an adapter.", b.Registered,
               b.AdapterRegistration, roles=ADAPTER),
-    Operation("heartbeat", "POST", "/v1/adapters/heartbeat", "Say that an adapter is still there.", b.HeartbeatAnswer,
+    Operation("heartbeat", "POST", "/v1/adapters/heartbeat", "Report that an adapter is alive.", b.HeartbeatAnswer,
               b.AdapterHeartbeat, roles=ADAPTER),
-    Operation("verification", "GET", "/v1/verification", "What stream tokens are checked with.", b.Verification,
-              roles=FILTER),
-    Operation("authentication", "GET", "/v1/authentication", "Keys and epochs that packets are checked with.",
+    Operation("verification", "GET", "/v1/verification", "The keys and revocations for checking stream tokens.",
+              b.Verification, roles=FILTER),
+    Operation("authentication", "GET", "/v1/authentication", "The keys and epochs for checking packets.",
               b.AuthenticationAnswer),
     Operation("revoke", "POST", "/v1/revocations", "Take topics away from a client.", o.RevokeAnswer, o.RevokeRequest,
               roles=ADMINISTRATOR),
     Operation("restore", "POST", "/v1/restorations", "Take back all revocations of a client.", None, o.RestoreRequest,
               roles=ADMINISTRATOR),
-    Operation("policy", "PUT", "/v1/policy", "Exchange the policy, or read its file again.", o.PolicyAnswer,
+    Operation("policy", "PUT", "/v1/policy", "Replace the policy, or read its file again.", o.PolicyAnswer,
               o.PolicyRequest, roles=ADMINISTRATOR),
-    Operation("status", "GET", "/v1/status", "How the server is.", o.ServerStatus, roles=OPERATOR, on_standby=True),
+    Operation("status", "GET", "/v1/status", "The state of the server.", o.ServerStatus, roles=OPERATOR,
+              on_standby=True),
     Operation("audit", "GET", "/v1/audit", "The audit log.", o.AuditEntries, query=AuditQuery, roles=AUDITOR,
               on_standby=True),
     Operation("promote", "POST", "/v1/promote", "Make this server the primary.", o.ServerStatus, o.PromoteRequest,
               roles=ADMINISTRATOR, on_standby=True),
-    Operation("changes", "GET", "/v1/changes", "What changed, for the other server of the pair.", o.Changes,
+    Operation("changes", "GET", "/v1/changes", "The changes of the state, for the other server of the pair.", o.Changes,
               query=ChangesQuery, roles=STANDBY, on_standby=True),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Publishers' ids: each name of a client has one that nobody else has, and an epoch that it never had before."""
+"""Publishers' ids: each name of a client has a unique id, and a new epoch for each start."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,8 @@ from penstock.security.core.brokering import PublisherClaimed
 
 ID_SIZE = 8
 EPOCH_STEP = 1_024
-"""More starts of a publisher than a server has that its standby has not heard of."""
+"""Added to the epochs by a server that takes over. Larger than the number of starts that a server records before its
+standby receives them."""
 
 
 class Publishers:
@@ -21,7 +22,7 @@ class Publishers:
         self._random = random
 
     def claim(self, client: str, name: str) -> PublisherClaimed:
-        """The id of a client's publisher, and the epoch of the start that it is about to make."""
+        """The id of a client's publisher, and the epoch of its next start."""
         key = f"{client}/{name}"
         held = self._state.publishers.get(key)
         if held is None:
@@ -30,12 +31,12 @@ class Publishers:
         return self._advance(key, held, 1, is_claim=True)
 
     def begin(self) -> None:
-        """Another server decided before this one, and may have given out epochs that are not known here."""
+        """Another server decided before this one, and may have issued epochs that this server did not receive."""
         for key, held in list(self._state.publishers.items()):
             self._advance(key, held, EPOCH_STEP)
 
     def owner(self, publisher_id: int) -> str | None:
-        """Whose publisher has this id, as CLIENT/NAME."""
+        """The publisher with this id, as CLIENT/NAME."""
         found = (key for key, each in self._state.publishers.items() if each.publisher_id == publisher_id)
         return next(found, None)
 
@@ -51,7 +52,7 @@ class Publishers:
         taken = {each.publisher_id for each in self._state.publishers.values()}
         taken |= {each.registration.publisher_id for each in self._state.adapters.values()}
         while True:
-            made = int.from_bytes(self._random(ID_SIZE), "little") >> 1  # so that it is positive, whoever reads it
+            made = int.from_bytes(self._random(ID_SIZE), "little") >> 1  # positive in every integer type of 64 bits
             if made and made not in taken:
                 return made
 

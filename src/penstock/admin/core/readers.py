@@ -62,7 +62,7 @@ class EventReaders:
         return now_ns - self._started_ns <= self._lost_ns
 
     def forget_lost(self, now_ns: int) -> None:
-        """Forget readers that have not asked for too long. To be called often: if the clock was set back, the times
+        """Forget readers without a request for too long. Call it often: if the clock was set back, the waiting times
         begin anew."""
         self._started_ns = min(self._started_ns, now_ns)
         for each in self._readers.values():

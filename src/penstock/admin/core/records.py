@@ -1,4 +1,4 @@
-"""What an administration server must not forget: records by kind and key, each a plain value."""
+"""The durable records of an administration server: by kind and key, each a plain value."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -18,7 +18,8 @@ class Meta(msgspec.Struct, frozen=True):
     generation_since_ns: int = 0
     event_number: int = 0
     event_floor: int = 0
-    """Events up to this number may be another server's: who has not read further asks for everything anew."""
+    """Events up to this number may come from another server: a reader that has not applied them all requests its
+    whole state anew."""
     key_number: int = 0
     authentication_key_number: int = 0
 
@@ -30,7 +31,7 @@ class PolicyText(msgspec.Struct, frozen=True):
 
 
 class Issued(msgspec.Struct, frozen=True):
-    """What tokens from before a subscription was modified give, until the last of them expires."""
+    """Grants in tokens issued before a subscription was modified, until the last of these tokens expires."""
 
     grants: tuple[Grant, ...]
     until_ns: int
@@ -43,13 +44,13 @@ class Subscription(msgspec.Struct, frozen=True):
     send: tuple[str, ...]
     grants: tuple[Grant, ...]
     expires_ns: int
-    """Of the last token."""
+    """Expiry of the last token."""
     issued: tuple[Issued, ...] = ()
-    """Of tokens from before, what the grants do not give."""
+    """Grants of earlier tokens that exceed the current grants."""
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """What an administrator took away."""
+    """A revocation by an administrator."""
 
     topics: tuple[str, ...]
     reason: str
@@ -84,24 +85,25 @@ class FeedKey(msgspec.Struct, frozen=True):
     state: KeyState
     created_ns: int
     holders: tuple[str, ...]
-    """Clients that were given it."""
+    """Clients that have received the key."""
     newcomers: tuple[str, ...] = ()
     """Holders without earlier keys, whose subscriptions begin when all adapters seal with it."""
     active_ns: int = 0
     """Time of its activation."""
     told: int = 0
-    """Number of the last event that told adapters and holders of its state."""
+    """Number of the last event that announced the key's state to adapters and holders."""
 
 
 class AuthenticationKeyRecord(msgspec.Struct, frozen=True):
     key: StreamKey
     state: KeyState
     since_ns: int
-    """Time of the last state change; of the first of several pending keys that replaced each other."""
+    """Time of the last state change. If several pending keys replaced each other: the time at which the first one
+    was created."""
     holders: tuple[str, ...]
-    """Clients that were given it."""
+    """Clients that have received the key."""
     told: int = 0
-    """Number of the last event that told the holders of the current state."""
+    """Number of the last event that announced the current state to the holders."""
 
 
 class Notice(msgspec.Struct, frozen=True):

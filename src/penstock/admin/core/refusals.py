@@ -1,4 +1,4 @@
-"""Refusals that repeat: the first is written down, the others of the same second are counted and written as one."""
+"""Repeated refusals: the first is logged at once, the others of the same second are counted and logged as one."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from penstock.base.errors import PenstockError
 
 ENTRIES_MAX = 4_096
 OTHERS = "(others)"
-"""Stands for clients for which there is no room."""
+"""Client name for refusals of clients beyond ENTRIES_MAX."""
 
 
 class Repeated(NamedTuple):
@@ -20,13 +20,13 @@ class Repeated(NamedTuple):
 
 
 class Refusals:
-    """By client, action and code."""
+    """Refusals of the current second, by client, action and code."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str, str], Repeated] = {}
 
     def is_first(self, caller: Caller, action: str, error: PenstockError, now_ns: int) -> bool:
-        """Whether to write it down now; otherwise it is counted."""
+        """Whether to log the refusal now; otherwise it is counted."""
         key = (caller.client, action, error.code)
         if key not in self._entries and len(self._entries) >= ENTRIES_MAX:
             caller = caller._replace(client=OTHERS)
@@ -37,7 +37,7 @@ class Refusals:
         return held is None
 
     def take_due(self, now_ns: int) -> list[Repeated]:
-        """Those that were repeated, when their second is over; the error is the last one."""
+        """The refusals that were repeated and whose second is over; with the last error of each."""
         due = [key for key, each in self._entries.items() if not 0 <= now_ns - each.since_ns < NS_PER_SECOND]
         taken = [self._entries.pop(key) for key in due]
         return [each for each in taken if each.repeats]

@@ -1,4 +1,4 @@
-"""The server's state in memory, and the list of what changed in it since the driver last made it durable."""
+"""The server's state in memory, and its changes since the driver last made it durable."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -20,13 +20,14 @@ from penstock.admin.core.records import (
 from penstock.security.core.brokering import Event, EventBody, Revoked
 
 SERVER = "server"
-"""The key of records of which there is one."""
+"""The key of a record kind with a single record."""
 EVENT_STEP = 1 << 32
-"""More events than a server has that its standby has not heard of."""
+"""Added to the event numbers by a server that takes over. Larger than the number of events that a server issues
+before its standby receives them."""
 
 
 class Stored(NamedTuple):
-    """A record as the driver stores it; without a record it is to be removed."""
+    """A record as the driver stores it; without a record, the stored one is removed."""
 
     kind: str
     key: str
@@ -80,7 +81,7 @@ class State:
         for key in sorted(self._notices):
             notice = self._notices[key]
             self._queue(notice.client).append(notice.event)
-        # which were dropped before is not remembered: rather one time too often "not complete" than once too seldom
+        # the numbers of dropped events are not stored: "not complete" is reported in case of doubt
         self._restored_number = self.meta.event_number
         for client, queue in self._events.items():
             self._dropped[client] = queue[0].number - 1
@@ -108,12 +109,12 @@ class State:
             self._changes[kind, key] = Stored(kind, key, None)
 
     def take_changes(self) -> list[Stored]:
-        """What changed since the last call, each record once."""
+        """The changes since the last call, each record once."""
         changes, self._changes = self._changes, {}
         return list(changes.values())
 
     def notify(self, client: str, body: EventBody, now_ns: int) -> None:
-        """Leave an event for a client; the oldest is dropped when it has too many."""
+        """Queue an event for a client; with too many events queued, the oldest is dropped."""
         number = self.meta.event_number + 1
         self.set_meta(event_number=number)
         event = Event(number=number, time_ns=now_ns, body=body)
@@ -124,8 +125,8 @@ class State:
             self._drop(client)
 
     def events(self, client: str, after: int) -> tuple[list[Event], bool]:
-        """The events after number `after`, and whether none between was dropped; of a number that this server has
-        not reached or did not give itself, nobody knows."""
+        """The events after number `after`, and whether the list is complete. It is not complete if events were
+        dropped, or if this server has not issued the number `after`."""
         queue = self._events.get(client, ())
         known_from = max(self._dropped.get(client, self._restored_number), self.meta.event_floor)
         return [event for event in queue if event.number > after], known_from <= after <= self.meta.event_number
@@ -135,7 +136,8 @@ class State:
         self.set_meta(event_number=self.meta.event_number + 1)
 
     def begin_events(self) -> None:
-        """Go on with numbers that no other server can have reached: it may have told of more than is known here."""
+        """Continue with event numbers beyond those of any other server, which may have issued events that this
+        server did not receive."""
         number = self.meta.event_number + EVENT_STEP
         self.set_meta(event_number=number, event_floor=number)
 

@@ -1,4 +1,4 @@
-"""Subscriptions: brokered, renewed, ended by their clients, or taken away."""
+"""Subscriptions: created, renewed, modified, cancelled by their clients, or revoked."""
 
 from collections.abc import Iterable
 
@@ -26,7 +26,7 @@ from penstock.security.core.brokering import (
 from penstock.security.core.token import SKEW_S, Grant
 
 TOPICS_SIZE_MAX = 65_536
-"""Of the topics of a subscription together, in bytes."""
+"""Maximal size of all topics of a subscription, in bytes."""
 
 
 class Subscriptions:
@@ -40,13 +40,13 @@ class Subscriptions:
         self._signer = signer
 
     def subscribe(self, client: str, request: SubscribeRequest, now_ns: int) -> Brokered:
-        """A new one, or in place of one of the same client and id."""
+        """Create a subscription, or replace the one with the same client and id."""
         held = self._state.subscriptions.get(request.subscription_id)
         if held is not None and held.client != client:
-            raise ForbiddenError("another client has a subscription of that id", hint="choose ids at random")
+            raise ForbiddenError("another client has a subscription with that id", hint="choose ids at random")
         if request.subscription_id in self._state.revoked:
             reason = self._state.revoked[request.subscription_id].reason
-            raise RevokedError(f"the subscription of that id was revoked: {reason}", hint="choose a new id")
+            raise RevokedError(f"the subscription with that id was revoked: {reason}", hint="choose a new id")
         if held is None:
             self._check_room(client)
         size = sum(len(text.encode()) for text in (*request.topics, *request.send))
@@ -67,20 +67,21 @@ class Subscriptions:
         return self.subscribe(client, whole, now_ns)
 
     def renew(self, client: str, subscription_id: str, now_ns: int) -> Brokered:
-        """As it is now, with a fresh token."""
+        """The subscription in its current state, with a new token."""
         held = self._own(client, subscription_id)
         self._rights.decide(client, list(held.topics), list(held.send), now_ns)
         return self._answer(held, now_ns)
 
     def cancel(self, client: str, subscription_id: str, now_ns: int) -> None:
-        """Its tokens are refused from now on: who gives them up does not keep them for when the right is gone."""
+        """Cancel a subscription. Its tokens are refused from now on, so that a client cannot keep one for a time
+        after its right has ended."""
         held = self._own(client, subscription_id)
         self._end(held, now_ns)
         self._refuse_tokens(held, "its client cancelled it", now_ns)
 
     def recheck(self, reason: str, now_ns: int) -> list[str]:
-        """After rights have changed: end subscriptions that have more than their clients may, tell those that could
-        have more now, and see to keys. Returns the ids of those that ended."""
+        """Apply changed rights: end subscriptions with more than their clients' rights, notify clients that could
+        subscribe to more now, and update the keys. Returns the ids of the ended subscriptions."""
         ended = []
         for held in list(self._state.subscriptions.values()):
             grants = self._rights.narrowed(held.client, list(held.topics), list(held.send), now_ns)
@@ -95,7 +96,7 @@ class Subscriptions:
         return ended
 
     def concerned(self, feeds: Iterable[str]) -> list[str]:
-        """The ids of the subscriptions that get something from these feeds."""
+        """The ids of the subscriptions with streams of these feeds."""
         wanted = set(feeds)
         if not wanted:
             return []
@@ -103,7 +104,7 @@ class Subscriptions:
         return [name for name, each in held if not wanted.isdisjoint(self._feeds.concerned(each.grants))]
 
     def tell_moved(self, subscription_ids: Iterable[str], now_ns: int) -> None:
-        """Adapters of feeds of these subscriptions came, went or changed roles."""
+        """Notify the subscribers: adapters of their feeds were added, removed, or changed roles."""
         for name in subscription_ids:
             held = self._state.subscriptions.get(name)
             if held is not None:
@@ -111,7 +112,8 @@ class Subscriptions:
                 self._state.notify(held.client, event, now_ns)
 
     def expire(self, now_ns: int) -> list[str]:
-        """End those that nobody renewed, and forget revocations whose tokens have expired; returns the former's ids."""
+        """End subscriptions that were not renewed, and drop revocations of expired tokens; returns the ids of the
+        ended subscriptions."""
         due_ns = now_ns - self._limits.linger_s * NS_PER_SECOND
         due = [each for each in self._state.subscriptions.values() if each.expires_ns < due_ns]
         for held in due:
@@ -174,7 +176,8 @@ class Subscriptions:
         self._refuse_tokens(held, reason, now_ns, held.client)
 
     def _refuse_tokens(self, held: Subscription, reason: str, now_ns: int, *told: str) -> None:
-        """Until they expire; all adapters and filters hear of it, and whoever else is to be told."""
+        """Revoke the tokens of a subscription until they expire; notify all adapters and filters, and the clients
+        given as well."""
         name = held.subscription_id
         event = Revoked(subscription_id=name, client=held.client, reason=reason, until_ns=held.expires_ns)
         self._state.put("revoked", name, event)
@@ -183,7 +186,7 @@ class Subscriptions:
             self._state.notify(client, event, now_ns)
 
     def _issued(self, held: Subscription, grants: tuple[Grant, ...], now_ns: int) -> tuple[Issued, ...]:
-        """What tokens from before a change still give, besides the grants of after it."""
+        """The grants of tokens issued before a change that exceed the new grants."""
         before = (*held.issued, Issued(held.grants, held.expires_ns))
         return still_issued(before, grants, now_ns - SKEW_S * NS_PER_SECOND)
 
@@ -204,7 +207,7 @@ class Subscriptions:
 
 
 def _told(subscription: Subscription) -> SubscriptionBrokered:
-    """A subscription as adapters hear of it."""
+    """A subscription as announced to adapters."""
     return SubscriptionBrokered(
         subscription_id=subscription.subscription_id,
         client=subscription.client,

@@ -1,4 +1,4 @@
-"""The HTTP side: routes, who may use them, bounded bodies, and every refusal as {code, what, where, hint}."""
+"""The HTTP API: routes, required roles, bounded bodies, and every refusal as {code, what, where, hint}."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ STATUSES = {
     "standby": HTTPStatus.SERVICE_UNAVAILABLE,
     "local-protocol": HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-"""By the error's code; every other one is a bad request."""
+"""HTTP status by the error's code; 400 for every other one."""
 
 ANONYMOUS = ""
 TEXT_SIZE_MAX = 1_024
@@ -60,7 +60,7 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request that was understood: from whom, and what."""
+    """A request after its checks: the caller and the document."""
 
     caller: Caller
     document: Any
@@ -93,7 +93,7 @@ class AdminApp:
         self.app = Starlette(routes=routes, exception_handlers=handlers)
 
     def stop(self) -> None:
-        """Let those who wait for events go."""
+        """Answer the requests that wait for events."""
         self._is_stopping = True
         self._service.wake()
         self._note_applied()
@@ -129,14 +129,20 @@ class AdminApp:
                 return self._refusal(error)
             except Exception as error:
                 log.error("failed", action=operation.name, error=repr(error))
-                return self._refusal(PenstockError("the server made a mistake", hint="its log says more"))
+                return self._refusal(
+                    PenstockError("the server has an internal error", hint="see the log of the server")
+                )
             return answer if isinstance(answer, Response) else self._respond(msgspec.json.encode(answer))
 
         return endpoint
 
     def _check_role(self, operation: Operation) -> None:
         if self._service.role == "standby" and not operation.on_standby:
-            raise StandbyError("this server stands by", where=self._service.config.node, hint="ask the other one")
+            raise StandbyError(
+                "this server is the standby",
+                where=self._service.config.node,
+                hint="send the request to the other server",
+            )
 
     def _caller(self, request: Request, address: str) -> Caller:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -158,7 +164,7 @@ class AdminApp:
             size_max=limits.body_size_max,
             within_s=limits.body_s,
             where=operation.path,
-            hint=f"{operation.request.__name__} in /openapi.json says what is expected",
+            hint=f"{operation.request.__name__} in /openapi.json describes the document",
         )
 
     def _respond(self, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -198,7 +204,7 @@ class AdminApp:
         return self._refusal(error)
 
     def _gauges(self) -> dict[str, float]:
-        """Numbers only: on this machine everybody may read them."""
+        """Numbers only: on the loopback interface they can be read without a token."""
         status = self._service.status()
         return {
             "admin_is_primary": status.role == "primary",
@@ -267,7 +273,7 @@ class AdminApp:
     async def _model(self, call: Call) -> Any:
         text = call.path["model_id"]
         if not (text.isascii() and text.isdigit() and len(text) < 6):
-            raise NotFoundError(f"{text[:80]!r} is no model's id", hint="ids are numbers")
+            raise NotFoundError(f"{text[:80]!r} is not the id of a model", hint="ids are numbers")
         query: ModelQuery = call.query
         document, tag = self._service.models.get(int(text), query.version)
         headers = {"etag": tag, "cache-control": "private, no-cache"}
@@ -276,7 +282,8 @@ class AdminApp:
         return self._respond(msgspec.json.encode(document), headers=headers)
 
     async def _publisher(self, call: Call) -> Any:
-        """The answer waits until receivers vouch for the publisher: they would drop its first packets before."""
+        """The answer waits until receivers have confirmed the publisher: before that, they would drop its first
+        packets."""
         answer = self._service.decide(lambda now: self._core.claim_publisher(call.caller, call.document, now))
         core, number = self._core, self._core.state.meta.event_number
         loop = asyncio.get_running_loop()
@@ -331,10 +338,10 @@ class AdminApp:
             query.wait_s,
         )
 
-    # What they share
+    # Common to the operations
 
     def _note_applied(self) -> None:
-        """Have claims that wait for readers of events look again."""
+        """Check the claims that wait for readers of events again."""
         self._applied.set()
         self._applied = asyncio.Event()
 
@@ -343,7 +350,7 @@ class AdminApp:
         return self._service.core
 
     async def _poll(self, look: Callable[[], Any], is_enough: Callable[[Any], bool], wait_s: float) -> Any:
-        """Look, and look again after every change until there is enough or the time is over."""
+        """Check the condition, and again after every change, until it holds or the time is over."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + wait_s
         while True:
@@ -363,4 +370,4 @@ def _query(request: Request, operation: Operation) -> Any:
     try:
         return msgspec.convert(dict(request.query_params), operation.query, strict=False)
     except msgspec.ValidationError as error:
-        raise RequestError(f"its query is not understood: {error}", where=operation.path) from None
+        raise RequestError(f"its query is not valid: {error}", where=operation.path) from None

@@ -31,7 +31,7 @@ from penstock.security.live.http import PLAIN, TLS
 
 TICK_S = 0.2
 CALL_S = 30.0
-"""How long another thread waits for a decision."""
+"""Maximal time that another thread waits for a decision."""
 
 A = TypeVar("A")
 log = logger("admin")
@@ -80,18 +80,18 @@ class LiveAdministration:
         return f"{TLS if self.config.certificate else PLAIN}://{self._web.place}"
 
     def reload_policy(self) -> None:
-        """Read the policy file again. A policy with mistakes changes nothing and is raised."""
+        """Read the policy file again. A policy with errors changes nothing and is raised."""
         self.service.set_policy(ITSELF, None)
 
     def try_reload_policy(self) -> None:
-        """The same, but a policy with mistakes is logged; the one before stays."""
+        """Read the policy file again. A policy with errors is logged, and the current one stays."""
         try:
             self.reload_policy()
         except PenstockError as error:
             log.error("policy_refused", code=error.code, what=str(error))
 
     def call(self, decision: Callable[[], A]) -> A:
-        """From another thread: have a decision made in the loop's thread."""
+        """Make a decision in the loop's thread, for a caller in another thread."""
         outcome: Future[A] = Future()
         ended = ConnectionLostError("the administration server has ended")
 
@@ -132,7 +132,7 @@ class LiveAdministration:
 
 
 class AdminServer:
-    """The server in a thread of this process, once."""
+    """Runs an administration server in a thread of this process; it can be started once."""
 
     def __init__(self, config: AdminConfig, *, clock: Clock | None = None) -> None:
         self.config = config
@@ -164,7 +164,7 @@ class AdminServer:
         return self._running is not None and not self._running.done()
 
     def start(self) -> None:
-        """Returns when requests are answered, or raises what is wrong."""
+        """Start the server. Returns when requests are answered, or raises the error of the start."""
         self._thread = LoopThread("penstock-admin")
         try:
             self._live = self._thread.start(self._begin()).result()
@@ -174,7 +174,7 @@ class AdminServer:
         self._running = self._thread.start(self._run())
 
     def stop(self) -> None:
-        """Answers what is being asked, then ends."""
+        """Answer the requests in progress, then end."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -185,7 +185,7 @@ class AdminServer:
         thread.close()
 
     def reload_policy(self) -> None:
-        """Read the policy file again; one with mistakes changes nothing and is raised."""
+        """Read the policy file again; a policy with errors changes nothing and is raised."""
         self.live.call(self.live.reload_policy)
 
     def __enter__(self) -> "AdminServer":

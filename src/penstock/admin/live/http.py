@@ -1,4 +1,4 @@
-"""Web requests: bounded in size and time, and understood or refused."""
+"""Web requests: bounded in size and time, decoded or refused."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,8 @@ Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def protected(page: Page, token: BearerToken | None, refuse: Callable[[TokenError], Response]) -> Page:
-    """The page for requests that have the token; `refuse` answers the others. Without a token everybody may read it."""
+    """The page for requests with the token; `refuse` answers the others. Without a token the page is open to every
+    request."""
     if token is None:
         return page
 
@@ -30,7 +31,7 @@ def protected(page: Page, token: BearerToken | None, refuse: Callable[[TokenErro
 
 
 async def read_document(request: Request, kind: Any, *, size_max: int, within_s: float, where: str, hint: str) -> Any:
-    """The JSON document of a request, of a kind that msgspec knows; `where` and `hint` are for whoever is refused."""
+    """The JSON document of a request, decoded as a type of msgspec; `where` and `hint` are for the error message."""
     chunks, size = [], 0
     try:
         async with asyncio.timeout(within_s):
@@ -40,7 +41,7 @@ async def read_document(request: Request, kind: Any, *, size_max: int, within_s:
                     raise LimitError(f"a request has at most {size_max} bytes")
                 chunks.append(chunk)
     except TimeoutError:
-        raise RequestError(f"did not come whole within {within_s:g} s") from None
+        raise RequestError(f"was not complete within {within_s:g} s") from None
     try:
         return json_decoder(kind).decode(b"".join(chunks))
     except DECODE_ERRORS as error:

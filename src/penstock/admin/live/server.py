@@ -36,7 +36,7 @@ SIGNING_KEY_NAME = "signing.pem"
 HISTORY_SIZE = 16
 CHANGES_PAGE = 2_000
 ADVANCE_S = 0.01
-"""From the first confirmation of a stream key until the core looks at all that came."""
+"""Time from the first confirmation of a stream key until the core checks all confirmations."""
 ROLE, HISTORY, POLICY_FILE = "role", "history_id", "policy_file_sha256"
 
 ServerRole: TypeAlias = Literal["primary", "standby"]
@@ -101,9 +101,9 @@ class AdminService:
         return answer
 
     def refuse(self, caller: Caller, action: str, error: PenstockError) -> None:
-        """Write a refusal down: in the audit log if it was said to somebody who logged in or tried to. Others, and
-        those who hammer at the door, are only logged: they must not fill the disk. What repeats within a second is
-        counted."""
+        """Log a refusal: in the audit log if the client has logged in or tried to log in. Other refusals, and those
+        of clients with too many attempts, are only in the log: they must not fill the disk. Repetitions within a
+        second are counted."""
         if self._refusals.is_first(caller, action, error, self.now_ns):
             self._write_refusal(caller, action, error)
 
@@ -120,7 +120,7 @@ class AdminService:
         return self.decide(lambda now_ns: self.core.open_session(client, address, now_ns, proof))
 
     def set_policy(self, caller: Caller, text: str | None) -> o.PolicyAnswer:
-        """A new policy, or the file's; one with mistakes changes nothing."""
+        """Set a new policy, or read the file's; one with errors changes nothing."""
         if self.role == "standby":
             raise StandbyError("a standby uses its primary's policy")
 
@@ -157,7 +157,7 @@ class AdminService:
             self._commit()
 
     def advance_keys_soon(self) -> None:
-        """An adapter or a holder may have confirmed a stream key. The confirmations of many share one look."""
+        """An adapter or a holder may have confirmed a stream key. The confirmations of many are checked together."""
         if self._advancing is None and self.core.feeds.is_replacing_keys:
             self._advancing = asyncio.get_running_loop().call_later(ADVANCE_S, self._advance_keys)
 
@@ -169,20 +169,22 @@ class AdminService:
                 self._commit()
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Until something was committed, or the time is over."""
+        """Wait until a change was committed, or the time is over."""
         try:
             await asyncio.wait_for(self._changed.wait(), timeout_s)
         except TimeoutError:
             return
 
     def wake(self) -> None:
-        """Have everybody who waits look again."""
+        """Wake all waiting requests."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def _commit(self, local: dict[str, str] | None = None) -> None:
         if self.failed is not None:
-            raise LocalProtocolError("the server's disk has failed", hint="restart the server when it is well again")
+            raise LocalProtocolError(
+                "the server's disk has failed", hint="restart the server when the disk works again"
+            )
         changes, audits = self.core.state.take_changes(), self.core.take_audits()
         if self.role == "primary" and (changes or audits or local):
             try:
@@ -201,7 +203,7 @@ class AdminService:
     # The pair
 
     def changes(self, after: int, history_id: str) -> o.Changes:
-        """For the other server: what changed after a number of this history, or everything."""
+        """The changes after a number of this history, or the whole state; for the other server."""
         found = self._store.changes_after(after, CHANGES_PAGE) if history_id == self.history_id and after else None
         is_whole = found is None
         changes = self._store.everything() if found is None else found
@@ -226,7 +228,7 @@ class AdminService:
         return self._store.number
 
     def follow(self, answer: o.Changes) -> None:
-        """Take over what the primary said."""
+        """Apply changes of the primary."""
         if self.role == "primary":
             return  # promoted meanwhile
         local = {HISTORY: answer.history_id, ROLE: "standby"}
@@ -239,9 +241,12 @@ class AdminService:
         self._is_stale = self._is_stale or bool(answer.changes)
 
     def promote(self, reason: str) -> o.ServerStatus:
-        """Be the primary of a new generation and history; one that is may be told so, too, which ends a quarrel."""
+        """Be the primary of a new generation and history. A primary may be promoted as well, which ends a conflict
+        of two primaries."""
         if not self.history_id:
-            raise LocalProtocolError("this standby has never heard of a primary", hint="it would know nobody")
+            raise LocalProtocolError(
+                "this standby has never received the state of a primary", hint="its state is empty"
+            )
         self._core, self._is_stale = self._restored(), False
         self.role = "primary"
         self._core.promote(reason, self.now_ns)

@@ -37,7 +37,7 @@ class PeerWatcher:
         self._trouble = ""
 
     def look_first(self) -> None:
-        """Before anything is served: has the other one taken over while this one was away?"""
+        """Check before serving requests whether the other server took over in the meantime."""
         if self._service.role == "primary":
             self._step(self._look)
 
@@ -72,7 +72,7 @@ class PeerWatcher:
         return is_done
 
     def _look(self) -> bool:
-        """As a primary: who of the two is it?"""
+        """As a primary: find out which of the two servers stays primary."""
         other = self._client.status()
         ours = self._call(lambda: self._service.generation)
         if other.role == "primary" and other.generation > ours:
@@ -83,14 +83,14 @@ class PeerWatcher:
         return True
 
     def _pull(self) -> bool:
-        """As a standby: what has changed at the primary?"""
+        """As a standby: fetch the changes of the primary."""
         service = self._service
         after, history_id, generation = self._call(
             lambda: (service.change_number, service.history_id, service.generation)
         )
         answer = self._client.changes(after, history_id, wait_s=WAIT_S)
         if answer.role != "primary" or answer.generation < generation:
-            return False  # nobody to follow
+            return False  # the peer is no primary: nothing to follow
         if answer.token_key_id != service.token_key_id:
             log.error("other_signing_key", hint="give both servers the same signing key file")
             return False
@@ -102,4 +102,4 @@ class PeerWatcher:
         lost_s = self._config.primary_lost_s
         silent_s = time.monotonic() - self._heard_s
         if lost_s and silent_s >= lost_s and self._call(lambda: self._service.history_id):
-            self._call(lambda: self._service.promote(f"nothing was heard of the primary for {silent_s:.1f} s"))
+            self._call(lambda: self._service.promote(f"the primary was silent for {silent_s:.1f} s"))

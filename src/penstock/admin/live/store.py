@@ -1,4 +1,4 @@
-"""The server's memory on disk: a SQLite database that is written before anybody hears an answer.
+"""The server's state on disk: a SQLite database, written before a request is answered.
 
 records   kind, key → value              the state as it is (records.py)
 changes   number → kind, key, value      how it came about; a standby follows this, the oldest are dropped
@@ -24,7 +24,7 @@ FILE_NAME = "admin.sqlite"
 AUDIT = "audit"
 AUDIT_PAGE = 1_000
 AUDIT_COPIED_MAX = 50_000
-"""Audit lines that a new standby gets, the newest."""
+"""Maximal number of audit lines copied to a new standby: the newest."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (kind TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID;
@@ -69,7 +69,7 @@ class Store:
             raise ConfigurationError(f"cannot be used: {error}", where=str(self._path), hint=hint) from None
         (number,) = self._database.execute("SELECT max(number) FROM changes").fetchone()
         self.number = number or 0
-        """Of the last change."""
+        """The number of the last change."""
 
     def close(self) -> None:
         self._database.close()
@@ -88,7 +88,7 @@ class Store:
     def commit(
         self, changes: Iterable[Stored], audits: Iterable[Audit] = (), local: dict[str, str] | None = None
     ) -> None:
-        """All of it is on the disk when this returns, or none of it and sqlite3.Error is raised."""
+        """Returns when all changes are on the disk. If sqlite3.Error is raised, none is."""
         rows = [(each.kind, each.key, None if each.record is None else encode(each.record)) for each in changes]
         rows += [(AUDIT, "", msgspec.msgpack.encode(each)) for each in audits]
         numbered = [Change(self.number + step, *row) for step, row in enumerate(rows, start=1)]
@@ -105,19 +105,19 @@ class Store:
         self.number = changes[-1].number if changes else self.number
 
     def replace(self, changes: list[Change], number: int, local: dict[str, str]) -> None:
-        """All that the primary has, in place of what is here; the audit log gets what it has not yet."""
+        """Replace the state by that of the primary, and append the missing lines to the audit log."""
         with self._transaction():
             self._database.execute("DELETE FROM records")
             self._database.execute("DELETE FROM changes")
             known = set(self._database.execute("SELECT time_ns, client, action, outcome, detail FROM audit").fetchall())
             self._apply([each for each in changes if not _is_known(each, known)], is_logged=False)
-            marker = Change(number, "", "", None)  # so that the numbers go on from there
+            marker = Change(number, "", "", None)  # the numbers continue from there
             self._database.execute("INSERT INTO changes VALUES (?, ?, ?, ?)", tuple(msgspec.structs.astuple(marker)))
             self._set_local(local)
         self.number = number
 
     def changes_after(self, number: int, count_max: int) -> list[Change] | None:
-        """The changes after a number, or None if they are not kept any more."""
+        """The changes after a number, or None if they are no longer kept."""
         (first,) = self._database.execute("SELECT min(number) FROM changes").fetchone()
         if number > self.number or number < (first or 1) - 1:
             return None
@@ -125,7 +125,7 @@ class Store:
         return [Change(*row) for row in self._database.execute(query, (number, count_max))]
 
     def everything(self) -> list[Change]:
-        """All records and the newest of the audit log, as changes that make them."""
+        """All records and the newest audit lines, as changes that create them."""
         rows = self._database.execute("SELECT kind, key, value FROM records").fetchall()
         query = f"SELECT * FROM (SELECT * FROM audit ORDER BY number DESC LIMIT {AUDIT_COPIED_MAX}) ORDER BY number"
         audits = [msgspec.msgpack.encode(Audit(*row[1:])) for row in self._database.execute(query)]
@@ -161,7 +161,7 @@ class Store:
         try:
             yield
         except BaseException:
-            if self._database.in_transaction:  # after some errors SQLite has done it already
+            if self._database.in_transaction:  # after some errors SQLite has already rolled back
                 self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")

@@ -66,7 +66,7 @@ class AssuredEndpoint:
         return self._settle(messages, SETTLE_RETURNED, transaction)
 
     def reject(self, messages: Delivery | Iterable[Delivery], *, transaction: int = 0) -> int:
-        """They go to the dead-message queue."""
+        """Move the messages to the dead-letter endpoint."""
         return self._settle(messages, SETTLE_REJECTED, transaction)
 
     def is_of(self, assured: "Assured") -> bool:

@@ -1,7 +1,7 @@
-"""State machines and compiled kernels of assured messaging. They do no I/O: time and randomness are arguments.
+"""State machines and compiled kernels of assured messaging, without I/O: time and randomness are arguments.
 
 router/     a message router: publish, store, queue, deliver, settle, delete
-pair/       two routers of which one is active: replication, resynchronisation, degradation, planned switches
-lease/      which of the two is active: three voters and the holder of their lease
-session/    a client's connection to the active router, over any number of links
+pair/       an active and a standby router: replication, resynchronisation, degradation, planned switches
+lease/      selection of the active router: three voters and the holder of their lease
+session/    a client's session with the active router, over successive links
 """

@@ -1,4 +1,4 @@
-"""Status of a message router or witness, as its operator sees it."""
+"""The status of a message router or a witness, for its operator."""
 
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
@@ -12,12 +12,12 @@ from penstock.base.words import counted
 from penstock.runtime.happening import Happening
 
 Copying: TypeAlias = Literal["in step", "catching up", "degraded", "apart"]
-"""In step: the router that stands by has everything. Catching up: it is getting it. Degraded: the active router
-acknowledges synchronous messages without it. Apart: there is no link, or nobody is active."""
+"""In step: the standby has everything. Catching up: it is receiving missing messages. Degraded: the active router
+acknowledges synchronous messages without it. Apart: there is no link, or neither router is active."""
 
 
 class Voting(msgspec.Struct, frozen=True):
-    """Of a router whose pair switches by itself."""
+    """State of a router whose pair switches automatically."""
 
     witness: str
     in_touch: list[str]
@@ -27,35 +27,35 @@ class Voting(msgspec.Struct, frozen=True):
     """True if the disk accepts the promises that this router makes as a voter."""
 
     clocks_apart_ms: int = 0
-    """By how much another voter's wall clock differs at least: messages expire by that of the active router."""
+    """Minimum difference to another voter's wall clock: messages expire by that of the active router."""
 
 
 class Replication(msgspec.Struct, frozen=True):
-    """How a router and the other one of its pair are."""
+    """State of a router and its peer."""
 
     other: str
     state: Copying
     since_ns: int
-    """By the wall clock: when it became so."""
+    """Begin of the current state, by the wall clock."""
 
     is_linked: bool
     is_ordered: bool
-    """Degraded by an operator's order."""
+    """True if degraded by an operator's order."""
 
     backlog: int
-    """Of the active router: messages, and whatever else happened, that the other one has not got yet."""
+    """For the active router: messages and other events that the standby has not got yet."""
 
     differences: tuple[str, ...] = ()
-    """What the other router was configured otherwise with, though it should be alike."""
+    """Settings that differ at the other router, although they should be equal."""
 
     lacking: tuple[str, ...] = ()
-    """Endpoints that only the active router has: what they have is on one disk."""
+    """Endpoints that only the active router has: their messages are on one disk."""
 
     is_other_storing: bool = True
-    """Whether the other router's disk takes what comes, as far as is known."""
+    """True if the other router's disk accepts data, as far as is known."""
 
     voting: Voting | None = None
-    """Without, operators decide which router is active."""
+    """None: operators decide which router is active."""
 
 
 class RouterStatus(msgspec.Struct, frozen=True):
@@ -66,19 +66,19 @@ class RouterStatus(msgspec.Struct, frozen=True):
     control_port: int
     clients: int
     is_storing: bool
-    """Whether the disk takes what comes."""
+    """True if the disk accepts data."""
     is_in_touch: bool
-    """Whether the administration server answers; true where there is none."""
+    """True if the administration server answers, or if there is none."""
     endpoints: list[EndpointInfo]
     happenings: list[Happening]
-    """The newest, oldest first."""
+    """The newest happenings, oldest first."""
 
     replication: Replication | None = None
-    """Of a router that has another beside it."""
+    """For a router in a pair."""
 
 
 def detail_of(status: RouterStatus) -> str:
-    """In a line, for those who ask whether it is well."""
+    """A one-line summary for health checks."""
     queued = sum(each.messages for each in status.endpoints)
     replication = status.replication
     copies = "" if replication is None else f", {replication.state}"

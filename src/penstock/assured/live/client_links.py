@@ -282,7 +282,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
             self._answered = None
         name = self._names.name_of(link.number)
         if self.forget(link):
-            say = log.debug if link.is_closing else log.info  # a client that is refused, as in a switch, is no news
+            say = log.debug if link.is_closing else log.info  # refused clients, as during a switch, are normal
             say("client_left", client=name, address=link.address, why=str(error))
             self._user.left(link.number)
 

@@ -101,11 +101,11 @@ class LiveDisk:
 
     @property
     def is_storing(self) -> bool:
-        """Whether the disk takes what comes."""
+        """True if the disk accepts data."""
         return not self._is_troubled and not self._is_failed
 
     def replay(self) -> Iterator[RecordBatch]:
-        """Everything that the journal has, in order."""
+        """Yield all records of the journal, in order."""
         with JournalReader.open(self._path) as reader:
             last = self._writer.next_sequence - 1
             while reader.next_sequence <= last and len(batch := reader.read_batch()):
@@ -172,7 +172,7 @@ class LiveDisk:
             self._work.notify()
 
     def _is_single(self, request: Append) -> bool:
-        """Whether this is one short message and nothing else waits for the disk: its publisher waits for just that."""
+        """True if this is a single short message and nothing else waits for the disk: its publisher waits for it."""
         return (
             self._after_inline_commit is not None
             and len(self._backlog) == 1
@@ -252,7 +252,7 @@ class LiveDisk:
             return
         if self._relieved_at is not None:
             if time.monotonic() < self._relieved_at + RELIEF_SECONDS:
-                return  # the journal has not tried again yet
+                return  # the journal has not retried yet
             self._relieved_at, self._is_troubled = None, False
         if not self._is_troubled:
             self._is_troubled = True
@@ -273,7 +273,7 @@ class LiveDisk:
         self._looking = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Whether there is room for the reserve again."""
+        """Check whether there is room for the reserve again."""
         assert self._reserve is not None
         self._loop.run_in_executor(self._reading, self._reserve.take).add_done_callback(self._looked)
 
@@ -358,6 +358,6 @@ class LiveDisk:
         try:
             return records_of(reader, request), reader.first_sequence
         except PenstockError:
-            self._reader = None  # the next one does not go on where this one stands
+            self._reader = None  # the next one does not continue where this one stopped
             reader.close()
             raise

@@ -1,5 +1,5 @@
-"""Space on a router's disk that nothing is written to: given back when the disk is full, so that settlements can be
-logged and the log can be cleaned, which makes room."""
+"""A reserve of space on a router's disk: it is released when the disk is full, so that settlements can be logged and
+the log can be cleaned, which frees more space."""
 
 import os
 from pathlib import Path
@@ -8,25 +8,26 @@ from penstock.base.files import create_or_open
 from penstock.base.log import logger
 
 BLOCK_SIZE = 512
-"""In which file systems count what a file takes."""
+"""The block size in which file systems count the size of a file."""
 
 log = logger("assured.reserve")
 
 
 class Reserve:
-    """One file. It is empty while it is given back, also over a restart."""
+    """One file. It is empty while released, also across restarts."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.is_held = False
         self._path = path
         self._size = size
         self.is_given_back = path.exists() and path.stat().st_size == 0
-        """The disk was full, perhaps before this start, and there is no room for it yet."""
+        """The disk was full, perhaps before this start, and there is no room for the reserve yet."""
         if not self.take():
             log.warning("no_reserve", path=str(path), bytes=size, hint="the disk has too little room for it")
 
     def take(self) -> bool:
-        """Whether it is held now. Some room is left beside it, or the disk would be full again at once."""
+        """Allocate the reserve. True if it is held now. Some additional room is required, so that the disk is not
+        full again at once."""
         if self.is_held:
             return True
         try:
@@ -55,7 +56,7 @@ class Reserve:
             os.close(fd)
 
     def give_back(self) -> None:
-        """There is so much more room on the disk from now on."""
+        """Release the reserve, which frees its size on the disk."""
         self.is_held, self.is_given_back = False, True
         try:
             os.truncate(self._path, 0)
@@ -64,7 +65,7 @@ class Reserve:
 
 
 def reserve_of(path: Path, size: int) -> Reserve | None:
-    """None, and what there was is given back, if there is to be none."""
+    """Return the reserve; None if there is none, and then release an existing one."""
     if size:
         return Reserve(path, size)
     path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""Frames of a link: cut out of what its socket gave, checked, written and read in Python's way.
+"""Frames of a link: split from the byte stream, checked, encoded and decoded for Python.
 
-Compiled code uses _layout.pxd itself, after the checks here.
+Compiled code uses _layout.pxd directly, after the checks here.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -167,11 +167,11 @@ cdef FrameError check_frame(const uint8_t *frame, uint64_t size) noexcept nogil:
 
 
 cdef class FrameSplitter:
-    """Takes a link's bytes as they come and gives what is whole: a control message as its payload, data frames that
-    follow each other as one piece, with their lengths. It keeps the beginning of one frame.
+    """Splits a link's byte stream: a control message as its payload, consecutive data frames as one piece, with their
+    lengths. Buffers an incomplete frame.
 
-    A frame that is empty or above `size_max` spoils the stream as soon as its length is there: `failure` says so, and
-    nothing more is given.
+    A frame that is empty or larger than `size_max` makes the stream unusable as soon as its length has arrived:
+    `failure` is set, and nothing more is returned.
     """
 
     def __init__(self, uint32_t size_max = FRAME_SIZE_MAX) -> None:
@@ -182,15 +182,15 @@ cdef class FrameSplitter:
 
     @property
     def is_between(self) -> bool:
-        """Whether what comes next begins a frame."""
+        """True at a frame boundary."""
         return not self.kept and not self.failure
 
     def allow_more(self) -> None:
-        """From a peer that has become known every frame is taken."""
+        """Accept all frames, from a peer that has been authenticated."""
         self.size_max = FRAME_SIZE_MAX
 
     def feed(self, bytes data not None) -> list:
-        """Pairs, in order: whether it is data, and the bytes."""
+        """Return pairs in order: True for data, and the bytes."""
         cdef bytes whole = data
         cdef const uint8_t *start
         cdef uint64_t size, at = 0, run = 0
@@ -233,7 +233,7 @@ cdef const uint8_t *begin(const uint8_t[::1] frames) noexcept:
 
 
 def check_frames(const uint8_t[::1] frames not None) -> int:
-    """How many data frames these bytes are; RemoteProtocolError if one is not as it should be."""
+    """Return the number of data frames in these bytes. Raises RemoteProtocolError if one is invalid."""
     cdef const uint8_t *start = begin(frames)
     cdef uint64_t size = frames.shape[0], at = 0, length
     cdef FrameError error
@@ -253,8 +253,8 @@ def check_frames(const uint8_t[::1] frames not None) -> int:
 
 
 def frames_in(const uint8_t[::1] frames not None) -> list:
-    """Each data frame: its kind, the publisher or flow that it names, and the frame without its length. Only the length
-    and that much of the head are looked at; RemoteProtocolError if they are not there."""
+    """Return each data frame: its kind, its publisher or flow, and the frame without its length. Only the length and
+    this part of the header are checked; raises RemoteProtocolError if they are incomplete."""
     cdef const uint8_t *start = begin(frames)
     cdef uint64_t size = frames.shape[0], at = 0, length
     found = []
@@ -268,11 +268,11 @@ def frames_in(const uint8_t[::1] frames not None) -> list:
     return found
 
 
-# In Python's way
+# Encoding and decoding for Python
 
 
 cdef bytes framed(uint64_t size, uint8_t **out):
-    """Room for a frame of this size, with its length written."""
+    """Return a buffer for a frame of this size, with its length written."""
     if size > FRAME_SIZE_MAX:
         raise LimitError(f"a frame of {size} bytes", hint=f"at most {FRAME_SIZE_MAX}")
     cdef bytes frame = PyBytes_FromStringAndSize(NULL, LENGTH_SIZE + size)
@@ -376,14 +376,15 @@ cdef bytes with_runs(const void *head, uint64_t head_size, runs, uint8_t **out):
 
 
 def encode_acknowledge(uint32_t publisher, runs not None) -> bytes:
-    """A frame with these runs: (first number, last number, outcome), of a full endpoint also its limit and number."""
+    """Encode a frame with these runs: (first number, last number, outcome), for a full endpoint also its limit and
+    number."""
     cdef AcknowledgeHead head = AcknowledgeHead(KIND_ACKNOWLEDGE, 0, <uint16_t>len(runs), publisher)
     cdef uint8_t *out = NULL
     return with_runs(&head, ACKNOWLEDGE_HEAD_SIZE, runs, &out)
 
 
 def encode_settle(uint32_t flow, runs not None, *, uint32_t transaction = 0) -> bytes:
-    """A frame with these runs: (first id, last id, what becomes of them)."""
+    """Encode a frame with these runs: (first id, last id, settlement)."""
     cdef SettleHead head = SettleHead(KIND_SETTLE, 0, <uint16_t>len(runs), flow, transaction, 0)
     cdef uint8_t *out = NULL
     return with_runs(&head, SETTLE_HEAD_SIZE, runs, &out)
@@ -450,7 +451,8 @@ cdef tuple deliver_of(const uint8_t *frame):
 
 
 def take_apart(const uint8_t[::1] frames not None) -> list:
-    """What data frames say, as tuples that begin with their kind; frames.py gives them names. RemoteProtocolError."""
+    """Decode data frames as tuples that begin with their kind; frames.py names their parts. Raises
+    RemoteProtocolError."""
     cdef const uint8_t *start = begin(frames)
     cdef const uint8_t *frame
     cdef uint64_t at = 0

@@ -1,17 +1,17 @@
-"""What clients and message routers say to each other besides data frames (docs/reference/protocol/assured.md).
+"""The control messages between clients and message routers (docs/reference/protocol/assured.md).
 
 client                            router
-  │ Login ───────────────────────► │      who I am, and the highest epoch that I have heard of
-  │ ◄────────────────────── Welcome│      who you are talking to, its epoch, and where its pair is
+  │ Login ───────────────────────► │      name, token, and the highest known epoch
+  │ ◄────────────────────── Welcome│      the router's name, its epoch, and the addresses of its pair
   │ OpenPublisher, OpenFlow ─────► │      requests, each with a number
-  │ ◄── PublisherOpened, FlowOpened│      by which PUBLISH, DELIVER, SETTLE and CREDIT name them
+  │ ◄── PublisherOpened, FlowOpened│      handles for PUBLISH, DELIVER, SETTLE and CREDIT
   │ Begin, Commit, Rollback ─────► │
   │ ◄──────────────── Done, Ended  │
   │ CreateEndpoint and others ───► │
   │ ◄────────────── Done, Endpoints│
   │ ◄────────────────────── Refused│      instead of an answer; number 0: the link ends with it
-  │ ◄────── FlowActive, FlowEnded  │      of a flow that stood by; of one that is over
-  │ ◄──────────────── EndpointNamed│      which endpoint is full, before acknowledgements say so by its number
+  │ ◄────── FlowActive, FlowEnded  │      a waiting flow became active; a flow has ended
+  │ ◄──────────────── EndpointNamed│      the name of an endpoint, before frames refer to its number
   │ ◄────────────────── SteppedDown│      another router is active; the link ends
 """
 
@@ -26,7 +26,7 @@ from penstock.net.core.control import Refused as AnyRefused
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 PLACES_MAX = 16
 NAMED_MAX = 4_096
-"""Endpoints that a client knows by their numbers: those that it was told of last. Its router knows which."""
+"""Maximum number of endpoints whose names a client remembers, the last ones. Its router knows which."""
 
 PlaceText = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\s,]*$")]
 """host:port."""
@@ -34,22 +34,22 @@ PlaceText = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[^\s,]*$")]
 Places = Annotated[tuple[PlaceText, ...], msgspec.Meta(max_length=PLACES_MAX)]
 T = TypeVar("T")
 ClientRole: TypeAlias = Literal["client", "operator"]
-"""As what somebody comes: to publish and consume, or to give orders besides."""
+"""The role of a session: `client` publishes and consumes, `operator` also gives orders."""
 
 
-# What a client says
+# Messages of a client
 
 
 class Login(msgspec.Struct, tag="login", frozen=True):
-    """The first message. The handshake of the connection has shown that the name is the client's own."""
+    """The first message. The handshake of the connection has verified the name."""
 
     name: Name
     role: ClientRole = "client"
     token: Token = ""
-    """A token of the administration server, where the router asks for one."""
+    """A token of the administration server, if the router requires one."""
 
     epoch: U64 = 0
-    """The highest that it has heard of: a router of a lower one has been replaced."""
+    """The highest known epoch: a router with a lower one has been replaced."""
 
 
 class RenewToken(msgspec.Struct, tag="renew", frozen=True):
@@ -57,8 +57,8 @@ class RenewToken(msgspec.Struct, tag="renew", frozen=True):
 
 
 class OpenPublisher(msgspec.Struct, tag="open_publisher", frozen=True):
-    """Answered with PublisherOpened. A publisher that is open on another link moves to this one: its client has lost
-    the other link."""
+    """Answered with PublisherOpened. A publisher that is open on another link moves to this one, because its client
+    has lost the other link."""
 
     number: Number
     publisher: U64
@@ -76,7 +76,7 @@ class OpenFlow(msgspec.Struct, tag="open_flow", frozen=True):
     number: Number
     endpoint: Name
     credit: U32 = 0
-    """Messages that may be delivered before the first CREDIT frame."""
+    """Number of messages that may be delivered before the first CREDIT frame."""
 
 
 class CloseFlow(msgspec.Struct, tag="close_flow", frozen=True, omit_defaults=True):
@@ -148,29 +148,29 @@ class ListEndpoints(msgspec.Struct, tag="list_endpoints", frozen=True):
 
     number: Number
     name: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """Of one; empty: all."""
+    """An endpoint's name; empty: all."""
 
 
 class Switch(msgspec.Struct, tag="switch", frozen=True):
-    """Of an operator, to the router that stands by: become the active one. Answered with Done when it is."""
+    """An operator's order to the standby: become active. Answered with Done when it is."""
 
     number: Number
     is_forced: bool = False
-    """Also if the active one cannot be asked to step down."""
+    """True: also if the active router cannot be asked to step down."""
 
     may_lose: bool = False
-    """Also if this router has nothing, and the other one, which may have a lot, does not answer."""
+    """True: also if this router has no messages, and the other one, which may have many, does not answer."""
 
 
 class Degrade(msgspec.Struct, tag="degrade", frozen=True):
-    """Of an operator, to the active router: synchronous messages do not wait for the other router any more, or do
-    again as soon as that has everything. Answered with Done."""
+    """An operator's order to the active router: synchronous messages no longer wait for the standby, or do again as
+    soon as it has everything. Answered with Done."""
 
     number: Number
     is_ordered: bool = True
 
 
-# What the router says
+# Messages of the router
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
@@ -178,7 +178,7 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
     role: Role
     epoch: U64
     places: Places = ()
-    """Of both routers of the pair, as far as it knows them."""
+    """Of both routers of the pair, as far as known."""
 
     message_bytes_max: U32 = 0
 
@@ -215,11 +215,11 @@ class Ended(msgspec.Struct, tag="ended", frozen=True):
 class Done(msgspec.Struct, tag="done", frozen=True):
     number: Number
     left: Annotated[dict[Name, U64], msgspec.Meta(max_length=256)] = {}
-    """Of a planned switch: by endpoint, messages that have no copies, and stay behind at the other router."""
+    """After a planned switch, by endpoint: messages without copies that are left at the other router."""
 
 
 class EndpointInfo(msgspec.Struct, frozen=True):
-    """How an endpoint is."""
+    """The state of an endpoint."""
 
     endpoint: EndpointConfig
     messages: U64
@@ -229,12 +229,12 @@ class EndpointInfo(msgspec.Struct, frozen=True):
 
     flows: U32
     accepted: U64 = 0
-    """Messages that came to it, since the router was started; and so for the others."""
+    """Messages queued since the start of the router; the same holds for the others."""
 
     delivered: U64 = 0
     settled: U64 = 0
     given_up: U64 = 0
-    """To the dead-message queue, or discarded."""
+    """Moved to the dead-letter endpoint, or discarded."""
 
 
 class Endpoints(msgspec.Struct, tag="endpoints", frozen=True):
@@ -243,7 +243,7 @@ class Endpoints(msgspec.Struct, tag="endpoints", frozen=True):
 
 
 class EndpointNamed(msgspec.Struct, tag="endpoint_named", frozen=True):
-    """Which endpoint a number in acknowledgements and deliveries on this link means, and how much it takes."""
+    """The endpoint of a number in acknowledgements and deliveries on this link, with its limits."""
 
     endpoint: U32
     name: Name
@@ -252,11 +252,11 @@ class EndpointNamed(msgspec.Struct, tag="endpoint_named", frozen=True):
 
 
 class Refused(AnyRefused, tag="refused", frozen=True):
-    """The number is that of the request; 0: the client is refused, and the link ends."""
+    """`number` is that of the request; 0: the client is refused, and the link ends."""
 
     hint: Text = ""
     place: PlaceText = ""
-    """Where to go instead, if the router knows."""
+    """The address to use instead, if the router knows it."""
 
 
 class FlowActive(msgspec.Struct, tag="flow_active", frozen=True):
@@ -274,14 +274,14 @@ class FlowEnded(msgspec.Struct, tag="flow_ended", frozen=True):
 
 
 class SteppedDown(msgspec.Struct, tag="stepped_down", frozen=True):
-    """Another router is the active one, of this epoch; the link ends."""
+    """Another router is active, in this epoch; the link ends."""
 
     epoch: U64
     place: PlaceText = ""
 
 
 def tell_last(told: dict[int, T], endpoint: int, what: T) -> None:
-    """Both sides of a link do this with every EndpointNamed, and so know the same."""
+    """Both sides of a link call this for every EndpointNamed, and so have the same state."""
     told.pop(endpoint, None)
     told[endpoint] = what
     if len(told) > NAMED_MAX:

@@ -1,6 +1,6 @@
-"""Data frames of assured messaging with names for their parts (docs/reference/protocol/assured.md).
+"""Data frames of assured messaging with named parts (docs/reference/protocol/assured.md).
 
-The compiled parts of routers and clients read and write them in place; this is for whoever looks at them in Python.
+Compiled code of routers and clients uses the frames in place; this module is for inspection in Python.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class Published(NamedTuple):
-    """A message on its way to the router."""
+    """A message from a publisher to the router."""
 
     topic: bytes
     payload: bytes
@@ -60,7 +60,7 @@ class Published(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A message on its way to a consumer."""
+    """A message from the router to a consumer."""
 
     id: int
     topic: bytes
@@ -74,19 +74,18 @@ class Delivered(NamedTuple):
     publisher: int = 0
     number: int = 0
     given_up_by: int = 0
-    """The endpoint's number; `flags` say why."""
+    """The source endpoint's number; `flags` have the reason."""
 
 
 class Run(NamedTuple):
-    """From the first to the last, both counted: of a publisher's numbers with their outcome, of ids with what becomes
-    of them."""
+    """An inclusive range: of a publisher's numbers with their outcome, or of ids with their settlement."""
 
     first: int
     last: int
     what: int
     limit: int = 0
     endpoint: int = 0
-    """Of an outcome: the endpoint that is full, and which of its limits."""
+    """For an outcome: the full endpoint, and its exceeded limit."""
 
 
 class Publish(NamedTuple):
@@ -121,7 +120,7 @@ Frame: TypeAlias = Publish | Acknowledge | Deliver | Settle | Credit
 
 
 def decode_frames(frames: Buffer) -> list[Frame]:
-    """What data frames say, one after another, each with its length; RemoteProtocolError if they are not good."""
+    """Decode consecutive data frames, each with its length. Raises RemoteProtocolError if one is invalid."""
     return [_named(each) for each in take_apart(frames)]
 
 

@@ -1,4 +1,4 @@
-"""Why an endpoint takes nothing more, in words for whoever has published something."""
+"""The exceeded limit of a full endpoint, in words for its publishers."""
 
 from penstock.assured.wire._layout import LIMIT_MESSAGES
 from penstock.base.words import counted

@@ -1,4 +1,4 @@
-"""`penstock agent`: run an agent of a distribution tree; give one orders; show the tree."""
+"""`penstock agent`: run an agent of a distribution tree, send orders to an agent, show the tree."""
 
 import contextlib
 from pathlib import Path
@@ -19,18 +19,18 @@ from penstock.tree.config import PORT_DEFAULT, AgentAccess, AgentConfig, StreamC
 from penstock.tree.core.control import Action
 
 app = typer.Typer(
-    help="Run an agent of a distribution tree (with --config, or for trials with a parent), or give one orders.",
+    help="Run an agent of a distribution tree, send orders to an agent, or show the tree.",
     invoke_without_command=True,
 )
 
 log = logger("agent")
 
 AgentArgument = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The agent.")]
-ChildArgument = Annotated[str, typer.Argument(metavar="CHILD", help="The name of an agent or subscriber below it.")]
+ChildArgument = Annotated[str, typer.Argument(metavar="CHILD", help="The name of its child: an agent or subscriber.")]
 ReasonOption = Annotated[str, typer.Option(help="The reason, which is sent to the child.")]
 ConnectOption = Annotated[str | None, typer.Option(metavar="URL", help="The administration server, for a token.")]
-CredentialsOption = Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")]
-SecretOption = Annotated[Path | None, typer.Option(help="The file with the secret that the agent shares.")]
+CredentialsOption = Annotated[Path | None, typer.Option(help="Your credentials, for --connect.")]
+SecretOption = Annotated[Path | None, typer.Option(help="A file with the secret of the agent's links.")]
 
 
 @app.callback()
@@ -39,24 +39,24 @@ def agent(
     config: Annotated[
         Path | None, typer.Option(help="The agent's own configuration, or a plant's: a TOML document.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Which agent, when the document is a plant's; or its name.")] = None,
-    parent: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="For trials: the agent above it.")] = None,
+    name: Annotated[str | None, typer.Option(help="The agent's name, also in a plant's document.")] = None,
+    parent: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="For trials: the parent.")] = None,
     root: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="For trials: be a root that keeps here.")
+        Path | None, typer.Option(metavar="DIRECTORY", help="For trials: run a root with its data in this directory.")
     ] = None,
     stream: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=TOPICS", help="Of --root: a stream, like md=md.>; may be repeated."),
+        typer.Option(metavar="NAME=TOPICS", help="With --root: a stream, like md=md.>; may be repeated."),
     ] = None,
-    port: Annotated[int, typer.Option(help="For trials: the TCP port where children connect.")] = PORT_DEFAULT,
+    port: Annotated[int, typer.Option(help="For trials: the TCP port for children.")] = PORT_DEFAULT,
 ) -> None:
-    """Run one agent in the foreground. When it runs, one line of JSON on standard output says where children connect.
-    SIGHUP has its table and streams read again; Ctrl-C or SIGTERM ends it in order."""
+    """Run one agent in the foreground. When it runs, one line of JSON on standard output has its address for
+    children. SIGHUP makes it read its table and streams again; Ctrl-C or SIGTERM shuts it down."""
     if context.invoked_subcommand is not None:
         return
     if config is not None and (parent or root or stream):
-        raise ConfigurationError("both a document and a place in the tree are given", hint="say it in the document")
-    path = None if config is None else config.absolute()  # before the document's directory becomes the current one
+        raise ConfigurationError("--config excludes options for trials", hint="put these settings in the document")
+    path = None if config is None else config.absolute()  # made absolute, because the current directory changes below
     pages = None
     if config is None:
         chosen = _trial(name, parent, root, stream or [], port)
@@ -73,7 +73,7 @@ def agent(
 
 def _trial(name: str | None, parent: str | None, root: Path | None, streams: list[str], port: int) -> AgentConfig:
     if (parent is None) == (root is None):
-        raise ConfigurationError("an agent has a parent, or is a root", hint="use --config, --parent or --root")
+        raise ConfigurationError("an agent needs a parent, or is a root", hint="use --config, --parent or --root")
     access = AgentAccess(port=port)
     if parent is not None:
         return AgentConfig(name=name or f"agent-{port}", parent=parent, control=access)
@@ -90,7 +90,7 @@ def _trial(name: str | None, parent: str | None, root: Path | None, streams: lis
 def _stream(text: str) -> StreamConfig:
     name, _, topics = text.partition("=")
     if not name or not topics:
-        raise ConfigurationError(f"{text!r} is no stream", hint="write NAME=TOPIC,TOPIC")
+        raise ConfigurationError(f"{text!r} is not a stream", hint="write NAME=TOPIC,TOPIC")
     return StreamConfig(name=name, topics=tuple(topics.split(",")))
 
 
@@ -98,13 +98,13 @@ def _stream(text: str) -> StreamConfig:
 def move(
     agent: AgentArgument,
     child: ChildArgument,
-    to: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where; unless told the agent chooses.")] = "",
+    to: Annotated[str, typer.Option(metavar="HOST:PORT", help="The new parent. Default: the agent chooses.")] = "",
     reason: ReasonOption = "",
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Have a child of an agent go to another agent for the time being; nothing is lost or repeated by it."""
+    """Move a child of an agent to another agent temporarily. No message is lost or delivered twice."""
     _order("move", agent, connect, credentials, secret, party=child, place=to, reason=reason)
 
 
@@ -117,7 +117,7 @@ def send_back(
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Have a child that was moved to an agent go back."""
+    """Return a moved child to its own parent."""
     _order("return", agent, connect, credentials, secret, party=child, reason=reason)
 
 
@@ -129,7 +129,7 @@ def promote(
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Make a standby the root, with the next term; the root before it serves nobody any more."""
+    """Make a standby the root, with the next term. The previous root is fenced."""
     _order("promote", agent, connect, credentials, secret, reason=reason)
 
 
@@ -137,15 +137,13 @@ def promote(
 def revoke(
     agent: AgentArgument,
     child: ChildArgument,
-    topics: Annotated[
-        list[str] | None, typer.Argument(help="What it may no longer have; unless told: anything.")
-    ] = None,
+    topics: Annotated[list[str] | None, typer.Argument(help="The topics to revoke. Default: all of them.")] = None,
     reason: ReasonOption = "",
     connect: ConnectOption = None,
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Take topics away from one child of an agent; its neighbours notice nothing."""
+    """Revoke topics of one child of an agent. Other children are not affected."""
     _order("revoke", agent, connect, credentials, secret, party=child, topics=tuple(topics or ()), reason=reason)
 
 
@@ -157,21 +155,19 @@ def restore(
     credentials: CredentialsOption = None,
     secret: SecretOption = None,
 ) -> None:
-    """Give back what was revoked."""
+    """Undo the revocations of a child."""
     _order("restore", agent, connect, credentials, secret, party=child)
 
 
 @app.command("tree")
 def tree(
-    plant: Annotated[
-        Path | None, typer.Argument(metavar="[PLANT.TOML]", help="The plant whose agents are shown.")
-    ] = None,
+    plant: Annotated[Path | None, typer.Argument(metavar="[PLANT.TOML]", help="The plant.")] = None,
     node: Annotated[
         list[str] | None, typer.Option(metavar="HOST:PORT", help="The page of an agent; may be repeated.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per agent.")] = False,
 ) -> None:
-    """Show who is below whom, by what the agents say on their pages."""
+    """Show the tree, from the pages of its agents."""
     print_tree(plant, node or [], is_json=json)
 
 
@@ -188,7 +184,7 @@ def _order(
     reason: str = "",
 ) -> None:
     if (url is None) != (credentials is None):
-        raise ConfigurationError("--connect and --credentials belong together")
+        raise ConfigurationError("--connect and --credentials require each other")
     guard = Guard(None if secret is None else read_secret(secret))
     with contextlib.ExitStack() as stack:
         token = ""
@@ -199,4 +195,4 @@ def _order(
         except PenstockError as error:
             error.where = error.where or agent
             raise
-    typer.echo(f"{agent}: {action} is under way")
+    typer.echo(f"{agent}: {action} was started")

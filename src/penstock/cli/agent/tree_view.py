@@ -1,4 +1,4 @@
-"""Who is below whom, by the pages of agents."""
+"""Draws a distribution tree from the pages of its agents."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from penstock.tree.core.status import AgentStatus
 
 def print_tree(plant: Path | None, nodes: list[str], *, is_json: bool) -> None:
     if (plant is None) == (not nodes):
-        raise ConfigurationError("either a plant or pages of agents are needed")
+        raise ConfigurationError("give either a plant or the pages of agents")
     places = places_of_plant(Plant.load(plant)) if plant is not None else [place_given(each) for each in nodes]
     agents, silent = asyncio.run(_statuses([each for each in places if each.role in ("", "agent")]))
     if is_json:
@@ -30,8 +30,8 @@ def print_tree(plant: Path | None, nodes: list[str], *, is_json: bool) -> None:
         typer.echo(printable(f"{name}: {why}"))
     if nodes and not agents:
         raise UnreachableError(
-            "no agent shows itself there",
-            hint="name the pages of agents, which `penstock up` and their logs show, not their control ports",
+            "no agent answers at these addresses",
+            hint="use addresses of pages, which `penstock up` and the logs print, not control ports",
         )
 
 
@@ -41,7 +41,7 @@ async def _statuses(places: list[Place]) -> tuple[list[AgentStatus], list[tuple[
         if isinstance(reading.status, AgentStatus):
             found.append(reading.status)
         else:
-            silent.append((reading.place.name, reading.why or "is no agent"))
+            silent.append((reading.place.name, reading.why or "is not an agent"))
     return found, silent
 
 

@@ -1,1 +1,1 @@
-"""What several commands share: options, output, and running a node in the foreground."""
+"""Shared parts of commands: options, output, and running a node in the foreground."""

@@ -1,4 +1,4 @@
-"""How commands name the channel they work on."""
+"""Options that select a channel."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,8 +15,8 @@ ChannelArgument = Annotated[str, typer.Argument(metavar="[CHANNEL]", help="Multi
 InterfaceOption = Annotated[str, typer.Option(help="The address of the interface to use.")]
 MapOption = Annotated[
     Path | None,
-    typer.Option("--map", metavar="FILE", help="The map that says on which group each topic flows."),
+    typer.Option("--map", metavar="FILE", help="The map of topics to multicast groups."),
 ]
 FromStartOption = Annotated[
-    bool, typer.Option("--from-start", help="Ask publishers for what they sent before, as far as they keep it.")
+    bool, typer.Option("--from-start", help="Request earlier packets that publishers still have.")
 ]

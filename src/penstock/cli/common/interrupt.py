@@ -1,4 +1,4 @@
-"""How a command that runs for long is ended: Ctrl-C, or SIGTERM from a service manager."""
+"""Handles Ctrl-C, and SIGTERM from a service manager, for long-running commands."""
 
 import contextlib
 import signal
@@ -7,9 +7,10 @@ from types import FrameType
 
 
 class Interrupt:
-    """Whether somebody asked for the end. It is read between steps: an exception in the midst of one would tear things.
+    """True after Ctrl-C or SIGTERM. Commands check it between steps, because an exception within a step could leave it
+    half done.
 
-    Who asks a second time does not want to wait: that raises KeyboardInterrupt.
+    A second signal raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:

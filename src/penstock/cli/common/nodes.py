@@ -1,4 +1,4 @@
-"""What commands share that run one node of a plant in the foreground."""
+"""Shared by the commands that run one node of a plant in the foreground."""
 
 import asyncio
 import os
@@ -28,16 +28,18 @@ class Controlled(Runnable, Protocol):
 
 
 def described_node(path: Path, name: str | None, kind: type[C], what: str) -> tuple[C, Pages | None]:
-    """The configuration in a node's own document; or in a plant's, of its node of that name, which must be of this
-    kind: then its paths begin at the document's directory, so that becomes the current one, and others look for its
-    page among the plant's."""
+    """Load the configuration from a node's own document, or from a plant's document by the name of a node of this
+    kind. In the second case, the document's directory becomes the current one, and the node's page is recorded in
+    the plant's directory."""
     if name is None:
         _refuse_plant(path, what)
         return load_toml(path, kind), None
     plant = Plant.load(path)
     found = plant.node(name)
     if not isinstance(found, kind):
-        raise ConfigurationError(f"{name} is no {what}", where=str(path), hint="run it with `penstock node`")
+        raise ConfigurationError(
+            f"{name} is not a node of the kind {what}", where=str(path), hint="run it with `penstock node`"
+        )
     os.chdir(path.parent)
     return found, plant.pages
 
@@ -46,12 +48,11 @@ def _refuse_plant(path: Path, what: str) -> None:
     tables = parse_toml(read_document(path), dict[str, Any], where=str(path)).get(what)
     if isinstance(tables, list):
         names = ", ".join(str(each.get("name", "?")) for each in tables if isinstance(each, dict))
-        raise ConfigurationError("this is a plant's document", where=str(path), hint=f"say --name, one of: {names}")
+        raise ConfigurationError("this is a plant's document", where=str(path), hint=f"add --name with one of: {names}")
 
 
 def announce(name: str, facts: dict[str, object], pages: Pages | None = None) -> None:
-    """When the node runs: one line of JSON on standard output; and where its page is, for those who have the plant's
-    document."""
+    """Print one line of JSON when the node runs, and record the address of its page in the plant's directory."""
     if pages is not None:
         pages.note(name, str(facts["url"]))
     sys.stdout.write(msgspec.json.encode(facts).decode() + "\n")
@@ -66,8 +67,8 @@ def run_node(
     *,
     on_hangup: Callable[[L], object] | None = None,
 ) -> NoReturn:
-    """Run a node until Ctrl-C or SIGTERM. `facts_of` gives what is announced when it runs; `on_hangup` is called on
-    SIGHUP."""
+    """Run a node until Ctrl-C or SIGTERM. `facts_of` returns the announcement of a running node; `on_hangup` is
+    called on SIGHUP."""
     sys.setswitchinterval(SWITCH_SECONDS)
 
     def started(live: L) -> None:
@@ -77,12 +78,12 @@ def run_node(
 
 
 def control_facts(kind: str, name: str) -> Callable[[Controlled], dict[str, object]]:
-    """What a node announces that clients connect to."""
+    """The announcement of a node with a control port."""
     return lambda live: {kind: name, "control_port": live.control_port}
 
 
 def run_in_foreground(main: Callable[[asyncio.Event], Awaitable[object]], *, name: str) -> NoReturn:
-    """As run_agent(), which logs it, and then say as other commands what the node fails for."""
+    """Call run_agent(), which logs errors, and then report the error as other commands do."""
     failures: list[PenstockError] = []
 
     async def watched(stop: asyncio.Event) -> None:

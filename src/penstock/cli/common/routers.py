@@ -1,4 +1,4 @@
-"""What the commands share that speak to message routers."""
+"""Shared by the commands that connect to message routers."""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ RouterArgument = Annotated[
 ]
 OneRouterArgument = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The router.")]
 ConnectOption = Annotated[str | None, typer.Option(metavar="URL", help="The administration server, for a token.")]
-CredentialsOption = Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")]
-SecretOption = Annotated[Path | None, typer.Option(help="The file with the secret that the router shares.")]
+CredentialsOption = Annotated[Path | None, typer.Option(help="Your credentials, for --connect.")]
+SecretOption = Annotated[Path | None, typer.Option(help="A file with the secret of the router's links.")]
 
 
 @contextlib.contextmanager
@@ -34,10 +34,10 @@ def opened(
     receive: tuple[str, ...] = (),
     send: tuple[str, ...] = (),
 ) -> Iterator[Assured]:
-    """A session with the routers; with an administration server, by a token that grants what is asked for."""
+    """Open a session with the routers; with an administration server, get a token with the requested grants."""
     token = ""
     if (url is None) != (credentials is None):
-        raise ConfigurationError("--connect and --credentials belong together")
+        raise ConfigurationError("--connect and --credentials require each other")
     if url is not None and credentials is not None:
         with AdminClient.connect(url, credentials) as admin:
             token = admin.subscribe(receive if receive or send else (">",), send=send).token

@@ -1,4 +1,4 @@
-"""`penstock router status`, `penstock witness status`: nodes of one kind, by what they say on their pages."""
+"""`penstock router status`, `penstock witness status`: the status of nodes of one kind, from their pages."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,9 +20,9 @@ T = TypeVar("T")
 def show_statuses(
     role: str, kind: type[T], plant: Path | None, pages: list[str], show: Callable[[T], None], *, is_json: bool
 ) -> None:
-    """Those of a plant, or those with these pages; ends the command, with 1 if one does not answer."""
+    """Show the nodes of a plant, or the nodes with these pages, and exit: with status 1 if one does not answer."""
     if (plant is None) == (not pages):
-        raise ConfigurationError(f"either a plant or the page of a {role} is needed")
+        raise ConfigurationError(f"give either a plant or the page of a {role}")
     places = places_of_plant(Plant.load(plant)) if plant is not None else [place_given(each) for each in pages]
     has_failed = False
     for place in places:
@@ -30,7 +30,7 @@ def show_statuses(
             continue
         reading = asyncio.run(fetch(place))
         if not isinstance(reading.status, kind):
-            typer.echo(printable(f"{place.name}: {reading.why or f'is no {role}'}"))
+            typer.echo(printable(f"{place.name}: {reading.why or f'is not a {role}'}"))
             has_failed = True
         elif is_json:
             typer.echo(harmless_json(msgspec.json.encode(reading.status).decode()))

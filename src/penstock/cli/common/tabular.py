@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def tabular(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need; the first is on the left, numbers are on the right."""
+    """Format rows with columns as wide as needed: the first one left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for name, *cells in rows:

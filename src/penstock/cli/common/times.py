@@ -1,4 +1,4 @@
-"""Moments as people write them at the command line."""
+"""Times on the command line."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ from penstock.base.errors import ConfigurationError
 
 
 def parse_time(text: str, option: str) -> int:
-    """Nanoseconds since 1970."""
+    """Return nanoseconds since 1970."""
     if text.lstrip("-").isdigit():
         return int(text)
     try:

@@ -1,4 +1,4 @@
-"""What became of the demo's messages, for each subscriber: sentences for its summary."""
+"""The summary of the demo's messages for each subscriber."""
 
 from penstock.base.clock import NS_PER_US
 from penstock.demo.consumers import difference
@@ -7,11 +7,11 @@ from penstock.demo.plant import DemoPlant, Subscriber
 from penstock.demo.verdicts import is_exchange_slow, lost, rate_to_try
 
 PERCENTILES = (50, 99, 99.9)
-UNKNOWN = "nobody got everything to compare with"
+UNKNOWN = "no subscriber got everything for a comparison"
 
 
 def account(plant: DemoPlant, subscriber: Subscriber) -> list[str]:
-    """What became of everything, for one subscriber."""
+    """Describe the messages of one subscriber."""
     report, latency = subscriber.report, subscriber.latency
     expected = plant.expected(subscriber)
     verdict = "every message, once" if subscriber.topics == TOPICS else "every message it wants, once"
@@ -31,11 +31,11 @@ def account(plant: DemoPlant, subscriber: Subscriber) -> list[str]:
 
 
 def filtered(plant: DemoPlant) -> list[str]:
-    """What the filter module did, and whether those behind it saw what one without it saw."""
+    """Describe the filter module, and compare its subscribers with one that does not use it."""
     module = plant.filtered
     lines = [
         f"The filter module received {module.messages:,} messages from both adapters together:",
-        f"  {module.passed:,} copies of them were passed on, {module.unwanted:,} are wanted by nobody behind it",
+        f"  {module.passed:,} copies of them were passed on, {module.unwanted:,} match no interest behind it",
     ]
     behind = [each for each in plant.subscribers if each.is_filtered and not each.fault]
     if (reference := plant.reference) is not None:
@@ -55,7 +55,7 @@ def _compared(plant: DemoPlant, subscriber: Subscriber, reference: Subscriber) -
 
 
 def overload(plant: DemoPlant, ran_seconds: float) -> list[str]:
-    """Whether the machine was too slow for all this, and which rate may be right for it."""
+    """Report whether the machine was too slow for the rate, and suggest a rate."""
     lines = []
     is_slow = is_exchange_slow(plant, ran_seconds)
     if is_slow:

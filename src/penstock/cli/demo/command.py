@@ -1,4 +1,4 @@
-"""`penstock demo`: a whole plant on this machine, from an exchange to its subscribers; and the death of a part."""
+"""`penstock demo`: a whole plant on this machine, from an exchange to its subscribers, in which parts can be killed."""
 
 import time
 import webbrowser
@@ -24,35 +24,35 @@ from penstock.demo.routing import ROUTERS
 from penstock.demo.verdicts import is_complete
 
 Kill: TypeAlias = Callable[[], str]
-"""Kills a node; its name, or nothing when there is none just now."""
+"""Kills a node and returns its name; empty if there is none to kill now."""
 
 FRAME_SECONDS = 0.25
 LINE_SECONDS = 1.0
 KILL_AFTER = 0.5
-"""Share of the run after which the active adapter is killed; of an endless run, after this many seconds."""
+"""Share of the run after which the active adapter is killed; in an endless run, the number of seconds."""
 
 KILL_SECONDS = 5.0
 RECOVERY_SECONDS = 15.0
-"""How much longer the demo runs at most, so that a filter module that was killed is seen to serve again."""
+"""Maximum extension of the run until a killed filter module serves again."""
 
 
 @takes_options(DemoCommandOptions)
 def demo(options: DemoCommandOptions) -> None:
     """Run an exchange with lines A and B, an active and a backup feed adapter, an administration server, a filter
-    module and subscribers on this machine, and show how fast and how completely messages arrive. Beside them, a ticker
-    plant, a multiplexer and an edge cache bring the same messages to an algorithm that needs every trade, to pricing
-    that wants the newest quotes, and to a slow screen.
+    module and subscribers on this machine, and measure latency and losses. In addition, a ticker plant, a multiplexer
+    and an edge cache deliver the same messages to an algorithm that needs every trade, to pricing that needs the newest
+    quotes, and to a slow screen.
 
-    Subscribers get everything but changes of order books by way of the filter module; the last one gets everything
-    without it, and they are compared.
+    Subscribers get all messages except order book changes through the filter module; the last one gets them without it,
+    for comparison.
 
-    A tree of agents takes quotes and trades to the console, a page for the browser whose address is shown: there one
-    sees all of it, and can kill a part.
+    A distribution tree delivers quotes and trades to the console, a page for the browser at the printed address: it
+    shows all nodes and can kill them.
 
-    Trades of a few symbols go through a pair of message routers as assured messages, from a process that books them to
-    one that clears them: what was acknowledged is not lost.
+    Trades of a few symbols go through a pair of message routers as assured messages, from a booking process to a
+    clearing process: acknowledged messages are not lost.
 
-    Behind it, Spark archives what the adapters publish: tables of quotes, trades and bars, and an audit of it all.
+    Finally, Spark archives the adapters' messages: tables of quotes, trades and bars, and an audit.
     """
     console = Console(highlight=False)
     wanted, keep = options.of_plant(), options.keep
@@ -68,8 +68,8 @@ def demo(options: DemoCommandOptions) -> None:
             kills = _kills(plant, options)
             ran_seconds = _run(console, plant, options.seconds, kills, interrupt)
             if interrupt.is_wanted:
-                console.print("ending: what is on its way still comes; Ctrl-C again ends it at once")
-            with console.status("the subscribers get the rest, the archive is completed and audited …"):
+                console.print("stopping: messages on their way are still delivered; Ctrl-C again stops at once")
+            with console.status("delivering the rest, completing and auditing the archive …"):
                 plant.finish()
             _conclude(console, plant, ran_seconds)
             if plant.archiving is not None and plant.archiving.result is not None:
@@ -92,7 +92,7 @@ def _show_console(console: Console, plant: DemoPlant, *, opens: bool) -> None:
 
 
 def _kills(plant: DemoPlant, options: DemoCommandOptions) -> dict[str, tuple[float, Kill]]:
-    """What is to be killed, when, and how."""
+    """The nodes to kill, with the times and functions."""
     at = min(KILL_AFTER * options.seconds, KILL_SECONDS)
     kills: dict[str, tuple[float, Kill]] = {}
     if options.kill_active:
@@ -107,7 +107,7 @@ def _kills(plant: DemoPlant, options: DemoCommandOptions) -> dict[str, tuple[flo
 def _run(
     console: Console, plant: DemoPlant, seconds: float, kills: dict[str, tuple[float, Kill]], interrupt: Interrupt
 ) -> float:
-    """Show the plant at work until time is up; returns how long it was."""
+    """Show the running plant until time is up; return the elapsed time."""
     started = time.monotonic()
     interval, shown = (FRAME_SECONDS if console.is_terminal else LINE_SECONDS), 0.0
     with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -185,7 +185,7 @@ def _filter_row(plant: DemoPlant) -> list[str]:
 
 
 def _line(plant: DemoPlant, elapsed: float) -> str:
-    """The state of things where no table can be redrawn."""
+    """One line of status, for outputs that cannot redraw a table."""
     active = plant.running.active()
     parts = [
         f"{elapsed:6.1f} s",
@@ -234,7 +234,7 @@ def _tree_lines(plant: DemoPlant) -> list[str]:
     if root is None:
         return []
     numbered = sum(stream.last for stream in root.streams)
-    # By their paths: some have lost their parents already, as everything ends.
+    # from their paths, because at the end some agents have already lost their parents
     below = [f"{each.name} below {each.path[-2]}" for each in agents.values() if len(each.path) > 1]
     return [
         f"Through the tree, {numbered:,} quotes and trades, each numbered once by its root:",
@@ -254,7 +254,7 @@ def _aftermath(plant: DemoPlant, name: str) -> str:
 
 
 def _show_archive(console: Console, result: ArchiveResult, keep: Path | None) -> None:
-    """What analysts would query tomorrow: tables, bars, and what the audit says."""
+    """Show the tables, bars and audit of the archive."""
     console.print("\nBehind it, Spark archived what the adapters published:")
     for line in result.balance:
         console.print(f"  {line}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`penstock feed`: make, look into and play what an exchange would send."""
+"""`penstock feed`: generate, inspect, play and receive exchange feeds."""
 
 import contextlib
 import gzip
@@ -36,23 +36,25 @@ from penstock.feed.recorded.files import guess_format, open_file
 from penstock.feed.recorded.inspect import inspect
 from penstock.net.udp import Channel
 
-app = typer.Typer(no_args_is_help=True, help="Make, look into and play what an exchange would send.")
+app = typer.Typer(no_args_is_help=True, help="Generate, inspect, play and receive exchange feeds.")
 
-SeedOption = Annotated[int, typer.Option(min=0, help="Which day; the same number means the same bytes.")]
-SymbolsOption = Annotated[int, typer.Option(min=1, max=20_000, help="How many symbols the made-up market has.")]
-MessagesOption = Annotated[int, typer.Option(min=0, help="Messages of order flow; the day's frame comes on top.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the generated day; equal seeds generate equal bytes.")]
+SymbolsOption = Annotated[int, typer.Option(min=1, max=20_000, help="Number of symbols of the generated market.")]
+MessagesOption = Annotated[
+    int, typer.Option(min=0, help="Number of order flow messages; messages that frame the day are added.")
+]
 
 
 @app.command("generate")
 def generate(
-    file: Annotated[Path, typer.Argument(help="Where to write; compressed when its name ends in .gz.")],
+    file: Annotated[Path, typer.Argument(help="The output file; compressed if its name ends in .gz.")],
     messages: MessagesOption = 1_000_000,
     symbols: SymbolsOption = 1_000,
     seed: SeedOption = 1,
 ) -> None:
-    """Write a day of made-up ITCH 5.0 order flow: valid, with every message type, the same for the same seed.
+    """Generate a day of ITCH 5.0 order flow: valid, with every message type, reproducible by seed.
 
-    On Ctrl-C the file ends with a whole message.
+    After Ctrl-C the file ends with a complete message.
     """
     generator = ItchGenerator(GeneratorConfig(seed=seed, symbols=symbols, messages=messages))
     size = 0
@@ -88,29 +90,34 @@ def _progress() -> Progress:
 @app.command("play")
 def play(
     lines: Annotated[
-        list[str] | None, typer.Argument(help="Where to send: GROUP:PORT of each line, like 239.255.10.1:26400.")
+        list[str] | None, typer.Argument(help="The lines to send on: GROUP:PORT of each, like 239.255.10.1:26400.")
     ] = None,
     soup: Annotated[bool, typer.Option("--soup", help="Serve SoupBinTCP instead of sending MoldUDP64.")] = False,
     file: Annotated[
-        str, typer.Option(help="A file of ITCH messages; it may be compressed. Default: a made-up day.")
+        str, typer.Option(help="A file of ITCH messages; it may be compressed. Default: a generated day.")
     ] = "",
     messages: MessagesOption = 1_000_000,
     symbols: SymbolsOption = 1_000,
     seed: SeedOption = 1,
-    speed: Annotated[float, typer.Option(min=0, help="Times the day's own speed; 0 as fast as possible.")] = 1.0,
-    rate: Annotated[float, typer.Option(min=0, help="Messages per second instead; 0 goes by --speed.")] = 0.0,
-    loss: Annotated[list[float] | None, typer.Option(min=0, max=1, help="Share lost on each line, in order.")] = None,
+    speed: Annotated[float, typer.Option(min=0, help="Multiple of the original speed; 0: as fast as possible.")] = 1.0,
+    rate: Annotated[float, typer.Option(min=0, help="Messages per second; 0: use --speed.")] = 0.0,
+    loss: Annotated[
+        list[float] | None, typer.Option(min=0, max=1, help="Share of datagrams lost on each line, in order.")
+    ] = None,
     session: Annotated[str, typer.Option(help="The session's name, at most 10 letters.")] = "PENSTOCK",
     interface: Annotated[str, typer.Option(help="Address of the interface to send on.")] = "127.0.0.1",
     request_port: Annotated[
-        int, typer.Option("--port", "--request-port", min=0, max=65_535, help="Of requests, or of SoupBinTCP.")
+        int,
+        typer.Option(
+            "--port", "--request-port", min=0, max=65_535, help="Port for repair requests, or for SoupBinTCP."
+        ),
     ] = 0,
-    user: Annotated[str, typer.Option(help="Who may log in over SoupBinTCP; empty for anybody here.")] = "",
+    user: Annotated[str, typer.Option(help="The SoupBinTCP user; empty: any user, on loopback only.")] = "",
     password_file: Annotated[str, typer.Option(help="A file with the password.")] = "",
 ) -> None:
-    """Play a day as MoldUDP64 on one or more lines, and send again what somebody asks for; or over SoupBinTCP.
+    """Play a day as MoldUDP64 on one or more lines and answer repair requests, or serve it over SoupBinTCP.
 
-    At the end of the day it says so and goes on answering requests; Ctrl-C ends it.
+    After the end of the day, the player continues to answer requests until Ctrl-C.
     """
     config = PlayerConfig(
         protocol="soupbintcp" if soup else "moldudp64",
@@ -131,7 +138,7 @@ def play(
         play_soup(config)
         return
     with interruptible() as interrupt, MoldPlayer(config) as player, _sent() as progress:
-        typer.echo(f"requests are taken at {interface}:{player.request_port}", err=True)
+        typer.echo(f"repair requests are accepted at {interface}:{player.request_port}", err=True)
         task = progress.add_task("sent", total=None)
         stop = threading.Event()
         thread = threading.Thread(target=player.run, args=(stop,), name="penstock-player")
@@ -143,7 +150,7 @@ def play(
         thread.join()
         sent, discarded = player.next_sequence - 1, player.counters["datagrams_discarded"]
         answered = player.counters["source_requests_answered"]
-    typer.echo(f"{sent:,} messages sent, {discarded:,} datagrams left out on purpose, {answered:,} requests answered")
+    typer.echo(f"{sent:,} messages sent, {discarded:,} datagrams dropped on purpose, {answered:,} requests answered")
 
 
 def _sent() -> Progress:
@@ -162,9 +169,9 @@ def info(
     module: ModulesOption = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
-    """Say what is in a file: messages by type, sessions, gaps, repetitions, and what is damaged and where.
+    """Inspect a file: messages by type, sessions, gaps, duplicates, and damaged parts.
 
-    The exit status is 1 when something is damaged, or when nothing in the file could be read as a feed.
+    The exit status is 1 if the file is damaged, or if it is not a known feed.
     """
     load_modules(module or ())
     with open_file(file) as opened:
@@ -181,19 +188,19 @@ def listen(
         list[str] | None, typer.Argument(help="GROUP:PORT of each line of datagrams; none for SoupBinTCP.")
     ] = None,
     interface: InterfaceOption = INTERFACE,
-    server: Annotated[str, typer.Option(help="HOST:PORT where requests are answered, or logins.")] = "",
-    user: Annotated[str, typer.Option(help="Who logs in, over SoupBinTCP.")] = "",
+    server: Annotated[str, typer.Option(help="HOST:PORT of the request server, or of SoupBinTCP.")] = "",
+    user: Annotated[str, typer.Option(help="The SoupBinTCP user.")] = "",
     password: Annotated[
-        str, typer.Option(envvar="PENSTOCK_FEED_PASSWORD", help="The password; better in the environment.")
+        str, typer.Option(envvar="PENSTOCK_FEED_PASSWORD", help="The password; preferably set in the environment.")
     ] = "",
     from_start: FromStartOption = False,
     framing: Annotated[str, typer.Option(help="The format of the datagrams.")] = "moldudp64",
     module: ModulesOption = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; without it, with the session.")] = inf,
+    seconds: Annotated[float, typer.Option(min=0.0, help="End after this time. Default: with the session.")] = inf,
 ) -> None:
-    """Take in what a player or an exchange sends, and say what came, what was lost and what was asked for.
+    """Receive a feed from a player or an exchange, and report received, lost and requested messages.
 
-    The exit status is 1 if datagrams came, and none of them could be read.
+    The exit status is 1 if datagrams arrived but none of them was valid.
     """
     load_modules(module or ())
     address = parse_address(server) if server else None
@@ -202,7 +209,9 @@ def listen(
         config = LineConfig(join="start" if from_start else "live")
         listen_mold(channels, datagram_format(framing), address, config, seconds)
     elif address is None:
-        raise ConfigurationError("nothing to listen to", hint="name the lines, or a SoupBinTCP server by --server")
+        raise ConfigurationError(
+            "no source to receive from", hint="give the lines, or a SoupBinTCP server with --server"
+        )
     else:
         host, port = address
         sequence = 1 if from_start else 0

@@ -1,4 +1,4 @@
-"""`penstock feed listen`: what comes of a source stream, counted; to see whether lines, requests and logins work."""
+"""`penstock feed listen`: counts the messages of a source stream, to test lines, requests and logins."""
 
 import asyncio
 import time

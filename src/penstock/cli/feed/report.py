@@ -1,4 +1,4 @@
-"""What `penstock feed info` found, for people."""
+"""The readable report of `penstock feed info`."""
 
 from datetime import UTC, datetime
 
@@ -41,16 +41,16 @@ def _name(report: FileReport) -> str:
 
 
 def _verdict(report: FileReport) -> list[str]:
-    """A part that was not read is not reported as undamaged."""
+    """Return the verdict on damage. Parts that could not be read are not reported as undamaged."""
     if report.format == "itch" and not report.is_itch and report.streams[0].messages:
         return ["no message is of a known format: whether the file is damaged is unknown"]
     if not report.is_readable:
-        return ["nothing in it could be read as a feed"]
+        return ["the file is not a known feed"]
     if report.is_damaged:
         return []
     if report.skipped:
-        return [f"nothing is damaged of what was read; {sum(report.skipped.values()):,} frames were skipped"]
-    return ["nothing is damaged"]
+        return [f"the parts that were read are undamaged; {sum(report.skipped.values()):,} frames were skipped"]
+    return ["the file is undamaged"]
 
 
 def _stream_lines(stream: StreamReport) -> list[str]:
@@ -67,9 +67,9 @@ def _stream_lines(stream: StreamReport) -> list[str]:
         some = ", ".join(f"{gap.first} to {gap.last}" for gap in stream.gaps)
         lines.append(f"  {stream.missing:,} messages are missing: {some}")
     if stream.duplicates:
-        lines.append(f"  {stream.duplicates:,} messages came again")
+        lines.append(f"  {stream.duplicates:,} duplicate messages")
     if stream.resets:
-        lines.append(f"  the numbers began anew {stream.resets:,} times")
+        lines.append(f"  the sequence numbers restarted {stream.resets:,} times")
     return lines
 
 

@@ -22,6 +22,6 @@ def play_soup(config: PlayerConfig) -> None:
 async def _play(config: PlayerConfig, interrupt: Interrupt) -> SoupPlayer:
     player = SoupPlayer(config)
     async with player:
-        typer.echo(f"logins are taken at {config.host}:{player.port}", err=True)
+        typer.echo(f"logins are accepted at {config.host}:{player.port}", err=True)
         await player.run(lambda: interrupt.is_wanted)
     return player

@@ -1,4 +1,4 @@
-"""`penstock journal`: look into journals, check them, and serve them to other machines."""
+"""`penstock journal`: list, verify, print and serve journals."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ COLUMNS = ("first", "last", "bytes", "from (UTC)", "to", "state")
 DEFAULT_PORT = 7_410
 REMOTE = "tcp://"
 
-app = typer.Typer(help="Look into journals, check them, serve them.", no_args_is_help=True)
+app = typer.Typer(help="List, verify, print and serve journals.", no_args_is_help=True)
 
 Show: TypeAlias = Callable[[Record], None]
 JournalPath = Annotated[Path, typer.Argument(metavar="PATH", help="The journal's directory.")]
@@ -60,7 +60,7 @@ def ls(
 
 @app.command("verify")
 def verify(path: JournalPath) -> None:
-    """Read every record of a journal and say what is wrong; exit status 1 if anything is."""
+    """Verify every record of a journal. The exit status is 1 if the journal is damaged."""
     reports = list(_inspected(path))
     missing = missing_segments(Directory(path))
     problems = [report.problem for report in reports if report.problem] + ([str(missing)] if missing else [])
@@ -68,39 +68,42 @@ def verify(path: JournalPath) -> None:
         typer.echo(f"damaged: {problem}")
     for report in reports:
         if report.state == "torn":
-            typer.echo(
-                f"{report.name}: something unfinished at its end, which is no damage; the next writer cuts it off"
-            )
+            typer.echo(f"{report.name}: incomplete write at its end; this is not damage, the next writer truncates it")
     records = sum(report.next_sequence - report.first_sequence for report in reports)
     size = sum(report.size for report in reports)
     typer.echo(f"{records:,} good records in {len(reports):,} segments, {size:,} bytes")
     if problems:
         raise JournalCorruptError(
-            f"{len(problems)} of its parts are damaged",
+            f"{len(problems)} segments are damaged",
             where=str(path),
-            hint="nothing was changed; restore the files named above from a copy",
+            hint="no file was changed; restore the segments above from a copy",
         )
 
 
 @app.command("cat")
 def cat(
-    place: Annotated[str, typer.Argument(metavar="PATH|tcp://HOST:PORT", help="A directory, or where one is served.")],
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH|tcp://HOST:PORT", help="A journal's directory, or the address of a journal server."
+        ),
+    ],
     from_: Annotated[int | None, typer.Option("--from", min=1, help="The first sequence number.")] = None,
     from_time: Annotated[
         str | None,
-        typer.Option(help="The first time: ISO 8601 (UTC, if it does not say) or nanoseconds since 1970."),
+        typer.Option(help="The first time: ISO 8601 (default UTC) or nanoseconds since 1970."),
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="At most so many records.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is written next, until Ctrl-C.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, help="Maximum number of records.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new records until Ctrl-C.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per record, for programs.")] = False,
     secret_file: SecretFile = None,
-    ca_file: Annotated[Path | None, typer.Option(help="Certificates that TLS connections are checked with.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="CA certificates for TLS.")] = None,
     connect: ConnectOption = "",
     credentials: CredentialsOption = "",
 ) -> None:
-    """Show records; those that are Penstock packets with their messages and fields."""
+    """Print records. Penstock packets are shown with their messages and fields."""
     if from_ is not None and from_time is not None:
-        raise ConfigurationError("--from and --from-time are two different places", hint="give one of them")
+        raise ConfigurationError("--from and --from-time exclude each other", hint="use one of them")
     time_ns = None if from_time is None else parse_time(from_time, "--from-time")
 
     def show(record: Record) -> None:
@@ -135,14 +138,14 @@ def cat(
 def serve(
     path: JournalPath,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="TCP port; 0 takes a free one.")] = DEFAULT_PORT,
-    host: Annotated[str, typer.Option(help="Address to listen on; beyond this host TLS and a secret are needed.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; other addresses than loopback need TLS and a secret.")
+    ] = ("127.0.0.1"),
     secret_file: SecretFile = None,
     certificate: Annotated[Path | None, typer.Option(help="This server's certificate and key for TLS, PEM.")] = None,
     connect: Annotated[
         str,
-        typer.Option(metavar="URL", help="The administration server: followers need its tokens, on this host as well."),
+        typer.Option(metavar="URL", help="The administration server: followers need its tokens, even on this host."),
     ] = "",
     credentials: CredentialsOption = "",
     name: Annotated[
@@ -184,10 +187,10 @@ def _row(report: SegmentReport) -> tuple[str, ...]:
 
 
 def _require_journal(path: Path) -> None:
-    """A wrong path is no empty journal."""
+    """Refuse a path without a journal, so that a wrong path does not look like an empty journal."""
     directory = Directory(path)
     if not directory.first_sequences() and directory.read_mark() is None:
-        raise JournalError("holds no journal", where=str(path), hint="a journal's directory has *.journal files")
+        raise JournalError("contains no journal", where=str(path), hint="a journal's directory has *.journal files")
 
 
 def _inspected(path: Path) -> Iterator[SegmentReport]:
@@ -221,9 +224,9 @@ async def _show_remote(records: AsyncGenerator[Record, None], count: int | None,
 def _durable(path: Path) -> str:
     mark = Directory(path).read_mark()
     if mark is None:
-        return "no mark: every good record counts"
-    when = "" if mark.boot_id == boot_id() else ", before this machine was started"
-    return f"on the disk for sure up to {mark.durable:,}{when}"
+        return "no durability mark: all valid records count"
+    when = "" if mark.boot_id == boot_id() else ", before the last boot"
+    return f"guaranteed to be on the disk up to {mark.durable:,}{when}"
 
 
 def _time(time_ns: int | None) -> str:
@@ -255,5 +258,5 @@ def _server_tls(certificate: Path | None) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(certificate)
     except OSError as error:
-        raise ConfigurationError(f"cannot be used: {error}", where=str(certificate)) from None
+        raise ConfigurationError(f"cannot be loaded: {error}", where=str(certificate)) from None
     return context

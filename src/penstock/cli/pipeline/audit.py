@@ -1,4 +1,4 @@
-"""`penstock pipeline audit`: what the recordings prove."""
+"""`penstock pipeline audit`: check the recorded data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,11 +19,11 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="Output of `penstock admin audit --json`, or a stopped server's database."),
     ] = None,
-    master: Annotated[str | None, typer.Option(help="Spark master; unless given, this machine.")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master. Default: this machine.")] = None,
 ) -> None:
-    """Audit what was archived: loss, agreement of active and backup, duplicates, latency, entitlement use.
+    """Audit an archive: loss, agreement of active and backup, duplicates, latency, use of entitlements.
 
-    It writes a report for people and adds rows to the archive's table `audit`. Status 1 when something is wrong.
+    Writes a readable report, and adds rows to the archive's table `audit`. The exit status is 1 if a check fails.
     """
     from penstock.spark import session
     from penstock.spark.pipeline.archive.archive import Archive

@@ -1,6 +1,6 @@
-"""`penstock pipeline`: journals and feeds into an archive of tables, and what is done with it.
+"""`penstock pipeline`: archive journals and feeds as tables, and work with the archive.
 
-Nothing of Spark is imported before a command needs it.
+Spark is imported only by commands that need it.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ from penstock.cli.pipeline.options import RunCommandOptions, parsed_date
 if TYPE_CHECKING:
     from penstock.spark.pipeline.archive.archive import TableInfo
 
-app = typer.Typer(help="Archive what was captured as tables, on Spark.", no_args_is_help=True)
+app = typer.Typer(help="Archive captures and feeds as tables with Spark.", no_args_is_help=True)
 
 ArchiveArgument = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's directory.")]
 GraceOption = Annotated[
@@ -39,10 +39,10 @@ COLUMNS = ("table", "rows", "files", "bytes", "streams", "from", "to")
 @app.command("run")
 @takes_options(RunCommandOptions)
 def run(options: RunCommandOptions) -> None:
-    """Archive captures and recorded feeds as tables, and what is derived from them.
+    """Archive captures and recorded feeds as tables, and derive further tables.
 
-    Archived messages are passed over: the same command continues a run that was ended or killed. What
-    cannot be read goes into the table quarantine with the reason. At the end stands what became of every message.
+    Archived messages are skipped, so the same command continues an interrupted run. Messages that cannot be read go
+    into the table quarantine with the reason. The final summary accounts for every message.
     """
     from penstock.cli.pipeline.run import run_pipeline
 
@@ -55,7 +55,7 @@ def tables(
     json: Annotated[bool, typer.Option("--json", help="One JSON object per table, for programs.")] = False,
     schema: Annotated[str, typer.Option(metavar="TABLE", help="Show the columns of this table instead.")] = "",
 ) -> None:
-    """List the tables of an archive: rows, files, dates; what was read into it, and how far."""
+    """List the tables of an archive with rows, files and dates; and its sources with their positions."""
     from penstock.spark.pipeline.archive.archive import Archive
 
     opened = Archive.open(archive)
@@ -78,7 +78,7 @@ def tables(
 def compact(
     archive: ArchiveArgument,
     table: TablesOption = None,
-    megabytes: Annotated[int, typer.Option(min=1, help="Files of this size are big enough.")] = 256,
+    megabytes: Annotated[int, typer.Option(min=1, help="Files of this size are not merged.")] = 256,
     grace: GraceOption = GRACE_MINUTES,
 ) -> None:
     """Merge small files of the same partition. A reader sees either the old files or the new file, never both.
@@ -99,7 +99,9 @@ def compact(
 @app.command("retain")
 def retain(
     archive: ArchiveArgument,
-    days: Annotated[int | None, typer.Option(min=1, help="Keep so many days before today (UTC), and today.")] = None,
+    days: Annotated[
+        int | None, typer.Option(min=1, help="Keep this number of days before today (UTC), and today.")
+    ] = None,
     since: Annotated[str, typer.Option(metavar="DATE", help="Keep this date (YYYY-MM-DD) and all after it.")] = "",
     table: TablesOption = None,
     grace: GraceOption = GRACE_MINUTES,
@@ -109,7 +111,7 @@ def retain(
     from penstock.spark.pipeline.archive.compaction import retain as remove_before
 
     if (days is None) == (not since):
-        raise ConfigurationError("what to keep is not said", hint="give --days or --since, one of them")
+        raise ConfigurationError("--days or --since is required", hint="use one of them")
     first = parsed_date(since) if since else datetime.now(UTC).date() - timedelta(days=days or 0)
     with Archive.writing(archive, grace_seconds=60.0 * grace) as opened:
         commit = remove_before(opened, before=first.isoformat(), tables=table or ())
@@ -119,12 +121,12 @@ def retain(
 
 
 def _source(name: str, position: dict[str, Any]) -> str:
-    """What was read, and how far."""
+    """Describe a source and its position."""
     kind, _, where = name.partition(":")
     if kind == "journal":
         return f"journal {where}: up to record {position['last']:,}"
     done, whole = position["slices"], position["of"]
-    extent = "all of it" if done == whole else f"{done:,} of {whole:,} slices; the same run goes on"
+    extent = "all of it" if done == whole else f"{done:,} of {whole:,} slices; run the same command to continue"
     said = ", ".join(filter(None, [f"stream {position['stream']}", position["date"], position["venue"]]))
     return f"feed {position['path']} ({said}): {extent}"
 

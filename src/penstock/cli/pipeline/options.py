@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommandOptions:
-    """As the command line has them."""
+    """The options as given on the command line."""
 
     source: Annotated[
         list[str],
         typer.Argument(metavar="SOURCE...", help="Journals (a directory, tcp://HOST:PORT) or feeds (a file)."),
     ]
-    archive: Annotated[Path, typer.Option(help="The archive's directory; created if there is none.")]
+    archive: Annotated[Path, typer.Option(help="The archive's directory; created if missing.")]
     table: Annotated[
         list[str] | None, typer.Option(help="The converter table of the files: itch, iex-deep, …, or a TOML file.")
     ] = None
@@ -48,27 +48,25 @@ class RunCommandOptions:
         bool,
         typer.Option("--replace", help="Replace the archived rows of each file's day and venue."),
     ] = False
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is captured next, until Ctrl-C.")] = False
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new captures until Ctrl-C.")] = False
     retain_days: Annotated[
         int | None,
-        typer.Option(min=1, help="With --follow: keep so many days before today (UTC), and remove older rows."),
+        typer.Option(min=1, help="With --follow: keep this number of days before today (UTC), and remove older rows."),
     ] = None
     close: Annotated[
         bool, typer.Option("--close", help="Close the sessions of journals that are open at the end of the run.")
     ] = False
-    skip_removed: Annotated[
-        bool, typer.Option("--skip-removed", help="Go on behind records that a journal no longer keeps.")
-    ] = False
-    derive: Annotated[bool, typer.Option(help="Make the derived tables as well.")] = True
-    master: Annotated[str | None, typer.Option(help="Spark's master; this machine with all its cores unless told.")] = (
-        None
+    skip_removed: Annotated[bool, typer.Option("--skip-removed", help="Skip records that a journal no longer has.")] = (
+        False
     )
+    derive: Annotated[bool, typer.Option(help="Also make the derived tables.")] = True
+    master: Annotated[str | None, typer.Option(help="Spark master. Default: this machine with all its cores.")] = None
     secret_file: Annotated[str, typer.Option(help="A file with the secret of the journals' server.")] = ""
-    ca_file: Annotated[str, typer.Option(help="Certificates that TLS connections are checked with.")] = ""
+    ca_file: Annotated[str, typer.Option(help="CA certificates for TLS.")] = ""
     connect: Annotated[
         str, typer.Option(metavar="URL", help="The administration server, if the journals' server needs its tokens.")
     ] = ""
-    credentials: Annotated[str, typer.Option(metavar="FILE", help="The file for --connect.")] = ""
+    credentials: Annotated[str, typer.Option(metavar="FILE", help="Your credentials, for --connect.")] = ""
 
     def of_run(self) -> "RunOptions":
         from penstock.cli.pipeline.run import RunOptions
@@ -104,4 +102,4 @@ def parsed_date(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise ConfigurationError(f"{text!r} is no date", hint="write it as 2024-01-31") from None
+        raise ConfigurationError(f"{text!r} is not a date", hint="write it as 2024-01-31") from None

@@ -1,4 +1,4 @@
-"""`penstock pipeline plan`: which topics should share a multicast group."""
+"""`penstock pipeline plan`: assign topics to multicast groups."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -20,22 +20,26 @@ def plan(
     archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="The archive's directory.")],
     interests: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Who wants what: TOML or JSON by host, or a server's audit log."),
+        typer.Option(metavar="FILE", help="The interests: TOML or JSON by host, or a server's audit log."),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the map is written.")] = Path("groups.toml"),
-    groups: Annotated[int, typer.Option(min=1, max=4096, help="How many groups the map may use.")] = 64,
-    first_group: Annotated[str, typer.Option(help="The first of them; the others follow it.")] = "239.255.80.0",
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The output file of the map.")] = Path("groups.toml"),
+    groups: Annotated[int, typer.Option(min=1, max=4096, help="Maximum number of groups in the map.")] = 64,
+    first_group: Annotated[
+        str, typer.Option(help="The first group; the others have the following addresses.")
+    ] = "239.255.80.0",
     port: Annotated[int, typer.Option(min=1, max=65_535, help="UDP port of all groups.")] = 7401,
-    by: Annotated[By, typer.Option(help="What is not to be wasted.")] = "messages",
+    by: Annotated[By, typer.Option(help="The unit of waste to minimise.")] = "messages",
     date: Annotated[list[str] | None, typer.Option(help="Only this date's traffic; may be repeated.")] = None,
     display_rate: Annotated[
         int, typer.Option(min=1, help="Updates per second of a topic that a display shows, for the metering advice.")
     ] = 4,
-    master: Annotated[str | None, typer.Option(help="Spark master; unless given, this machine.")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark master. Default: this machine.")] = None,
 ) -> None:
-    """Compute the map of topics to groups that wastes least, from recorded traffic and interests, and show the waste.
+    """Compute the map of topics to groups with the least waste, from recorded traffic and interests, and show the
+    waste.
 
-    Waste is traffic that a host receives and does not want, because it shares a group with a topic that the host wants.
+    Waste is traffic that a host receives but does not want, because it shares a group with a topic that the host
+    wants.
     """
     from penstock.spark import session
     from penstock.spark.pipeline.archive.archive import Archive
@@ -49,9 +53,9 @@ def plan(
     with console.status("starting Spark") as status:
         spark = session(master, app="penstock-plan")
         rows = sum(info.rows for info in opened.tables())
-        status.update(f"counting what was recorded: {rows:,} rows")
+        status.update(f"counting recorded messages: {rows:,} rows")
         traffic = recorded_traffic(spark, opened, dates=date, display_rate=display_rate)
-        status.update(f"putting {len(traffic):,} topics of {len(hosts):,} hosts into {groups:,} groups")
+        status.update(f"assigning {len(traffic):,} topics of {len(hosts):,} hosts to {groups:,} groups")
         planned = make_plan(traffic, hosts, groups_max=groups, first_group=first_group, port=port, by=by)
     planned.groups.save(out)
     typer.echo(f"{len(traffic):,} topics, {len(hosts):,} hosts, {planned.unwanted:,} topics that nobody wants\n")

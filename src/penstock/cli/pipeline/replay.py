@@ -1,4 +1,4 @@
-"""`penstock pipeline replay`: what was recorded, once more."""
+"""`penstock pipeline replay`: publish recorded messages again."""
 
 import sys
 import time
@@ -32,17 +32,19 @@ def replay(
         str, typer.Argument(metavar="ARCHIVE", help="An archive, or a journal: a directory or tcp://.")
     ],
     since: Annotated[str, typer.Option("--from", metavar="TIME", help="2024-01-02T14:30:00, in UTC.")] = "",
-    until: Annotated[str, typer.Option("--to", metavar="TIME", help="What came then or later is left out.")] = "",
-    speed: Annotated[str, typer.Option(metavar="N|max", help="1 as it was, 10 ten times as fast, max at once.")] = "1",
-    topics: Annotated[list[str] | None, typer.Option(help="Only what matches; may be repeated.")] = None,
+    until: Annotated[str, typer.Option("--to", metavar="TIME", help="The end of the replay, exclusive.")] = "",
+    speed: Annotated[
+        str, typer.Option(metavar="N|max", help="1: original speed, 10: ten times as fast, max: without pauses.")
+    ] = "1",
+    topics: Annotated[list[str] | None, typer.Option(help="Only matching topics; may be repeated.")] = None,
     stream: Annotated[list[int] | None, typer.Option(help="Only this source stream; may be repeated.")] = None,
-    to_channel: Annotated[str, typer.Option(metavar="GROUP:PORT", help="Where it is published.")] = CHANNEL,
+    to_channel: Annotated[str, typer.Option(metavar="GROUP:PORT", help="The channel to publish on.")] = CHANNEL,
     interface: InterfaceOption = INTERFACE,
     group_map: MapOption = None,
 ) -> None:
     """Publish recorded messages again: on their topics, with their numbers and contents, at their pace or faster.
 
-    Every packet says that it is from the past. Subscribers see it when they ask for it: penstock sub --accept replay.
+    Every packet is marked as a replay. Subscribers receive them only on request: penstock sub --accept replay.
     """
     from penstock.spark.pipeline.playing import BEGINNING_NS, END_NS, Chosen
     from penstock.spark.pipeline.replay import REPLAYING
@@ -98,7 +100,7 @@ def _plays(recorded: str, chosen: "Chosen") -> "Iterator[Play]":
 
 def _summary(played: "Played", took: float, packets: int, where: str) -> str:
     if not played.messages:
-        return "nothing was recorded then\n"
+        return "nothing was recorded in this time\n"
     span = f"{_time_text(played.first_time_ns)} to {_time_text(played.last_time_ns)}"
     late = f"; at most {played.late_ns_max / 1e6:,.1f} ms late" if played.late_ns_max else ""
     return f"{played.messages:,} messages of {span} replayed on {where} in {packets:,} packets, {took:.1f} s{late}\n"
@@ -113,7 +115,7 @@ def _time_ns(text: str, otherwise: int, option: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(
-            f"{option} {text!r} is no time", hint="write 2024-01-02T14:30:00, or nanoseconds since 1970"
+            f"{option} {text!r} is not a time", hint="write 2024-01-02T14:30:00, or nanoseconds since 1970"
         ) from None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     since = aware - datetime(1970, 1, 1, tzinfo=UTC)
@@ -133,5 +135,5 @@ def _speed(text: str) -> float:
     except ValueError:
         factor = 0.0
     if not 0 < factor <= SPEED_MAX:
-        raise ConfigurationError(f"--speed {text!r} is no speed", hint="write 1, 10, 0.5, … or max")
+        raise ConfigurationError(f"--speed {text!r} is not a speed", hint="write 1, 10, 0.5, … or max")
     return factor

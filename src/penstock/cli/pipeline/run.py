@@ -1,4 +1,4 @@
-"""`penstock pipeline run`: sources and options into one run, its progress, and its balance."""
+"""`penstock pipeline run`: a run from sources and options, its progress, and its summary."""
 
 import statistics
 from datetime import UTC, date, datetime, timedelta
@@ -22,17 +22,17 @@ from penstock.spark.pipeline.sources.find import SourceSelection, find_sources
 from penstock.spark.session import session
 
 INTERRUPTED = 130
-"""Exit status of a run that was ended before it was complete."""
+"""Exit status of an interrupted run."""
 
 
 class RunOptions(SourceSelection, frozen=True, kw_only=True):
     archive: Path
     is_deriving: bool = True
     is_closing: bool = False
-    """Every session ends with this run."""
+    """True if every session ends with this run."""
 
     retain_days: int | None = None
-    """A follower keeps so many days before today; None: all."""
+    """Number of days before today that a follower keeps; None: all."""
 
     master: str | None = None
     models: list[MessageModel] = msgspec.field(default_factory=list)
@@ -50,11 +50,11 @@ def run_pipeline(options: RunOptions) -> None:
         raise ConfigurationError("needs --follow", where="--retain-days", hint=hint)
     if options.is_following and options.is_closing:
         raise ConfigurationError(
-            "a follower does not know when a session ends before its source says so",
+            "--close needs sources that end, but --follow waits for more",
             where="--close",
-            hint="leave out --close, or --follow",
+            hint="omit --close or --follow",
         )
-    sources = find_sources(options, cores=1)  # what is wrong with them is said before Spark is started
+    sources = find_sources(options, cores=1)  # reports errors in sources before Spark is started
     with Archive.writing(options.archive) as archive:
         register_models(archive, options.models)
         spark = session(options.master, app="penstock pipeline")
@@ -81,7 +81,7 @@ def run_pipeline(options: RunOptions) -> None:
 
 
 class Shown:
-    """Progress on a terminal: a bar of slices, and what is being derived."""
+    """Progress on a terminal: a bar of slices, and the table being derived."""
 
     def __init__(self, console: Console) -> None:
         self._bars = Progress(
@@ -132,7 +132,7 @@ def _say(options: RunOptions, archive: Archive, report: RunReport) -> None:
             typer.echo(f"{rows:,} messages of the table raw were read again and moved to the table {table}")
         typer.echo(f"commits: {report.commits:,}, the last is number {number:,} of {where}")
     elif report.is_complete or options.is_following:
-        typer.echo(f"nothing new: all of it is archived already, up to commit {number:,} of {where}")
+        typer.echo(f"nothing new: everything is archived already, up to commit {number:,} of {where}")
     if report.delays_s:
         typical = statistics.median(report.delays_s)
         typer.echo(f"committed {typical:.1f} s after the capture (median), {max(report.delays_s):.1f} s at most")
@@ -143,5 +143,5 @@ def _say(options: RunOptions, archive: Archive, report: RunReport) -> None:
         typer.echo("nothing could be read or converted; the table quarantine has the reasons", err=True)
         raise typer.Exit(1)
     if not report.is_complete and not options.is_following:
-        typer.echo("ended early; the same command goes on", err=True)
+        typer.echo("interrupted; run the same command to continue", err=True)
         raise typer.Exit(INTERRUPTED)

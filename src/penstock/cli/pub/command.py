@@ -1,4 +1,4 @@
-"""`penstock pub`: lines of standard input, or made-up quotes, onto a channel."""
+"""`penstock pub`: publish lines of standard input, or generated quotes."""
 
 import sys
 import time
@@ -26,9 +26,9 @@ GENERATE_RATE = 1_000.0
 
 @takes_options(PubOptions)
 def pub(options: PubOptions) -> None:
-    """Publish what is read from standard input: a JSON object per line with a message's fields, or with --raw any text.
+    """Publish messages from standard input: one JSON object per line with a message's fields, or any text with --raw.
 
-    When the input ends, and on Ctrl-C, it says goodbye and answers repair requests for a while before it ends.
+    At the end of the input, and on Ctrl-C, the publisher says goodbye and answers repair requests for a while.
     """
     if options.raw and not options.topic:
         raise ConfigurationError("--raw needs a topic", hint="add --topic some.topic")
@@ -66,7 +66,7 @@ def _publish_on_channel(options: PubOptions, lines: LinePublisher) -> None:
         try:
             _publish(options, publisher, lines, interrupt)
         except PenstockError as error:
-            trouble = error  # what was published before is repaired all the same
+            trouble = error  # earlier messages are repaired all the same
     counters = publisher.counters
     sys.stderr.write(
         f"{counters['messages_published']:,} messages published on {where} in {counters['packets_sent']:,} packets; "
@@ -88,7 +88,7 @@ def _publish_lines(
     publisher: Output, messages: LinePublisher, rate: float | None, skip_bad: bool, interrupt: Interrupt
 ) -> None:
     if sys.stdin is None:
-        raise ConfigurationError("there is no standard input to read", hint="pipe lines in, or use --generate")
+        raise ConfigurationError("standard input is closed", hint="pipe lines in, or use --generate")
     wait = _pacing(Schedule(rate), interrupt) if rate is not None else None
     for number, line in numbered_lines(sys.stdin.fileno(), MESSAGE_SIZE_MAX, lambda: interrupt.is_wanted):
         if not line.strip():

@@ -10,7 +10,7 @@ LOOK_SECONDS = 0.1
 
 
 def numbered_lines(descriptor: int, size_max: int, is_over: Callable[[], bool]) -> Iterator[tuple[int, bytes]]:
-    """(1, first line), (2, second line) and so on, without their ends; a line is refused when it is too long."""
+    """Yield (1, first line), (2, second line) and so on, without line ends. Raise LimitError if a line is too long."""
     number, pending = 0, b""
     while not is_over():
         if not select.select([descriptor], [], [], LOOK_SECONDS)[0]:

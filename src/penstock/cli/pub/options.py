@@ -11,45 +11,47 @@ from penstock.cli.common.channel import CHANNEL, INTERFACE, ChannelArgument, Int
 
 @dataclass(frozen=True, kw_only=True)
 class PubOptions:
-    """As the command line has them."""
+    """The options as given on the command line."""
 
     channel: ChannelArgument = CHANNEL
     interface: InterfaceOption = INTERFACE
     group_map: MapOption = None
-    topic: Annotated[str, typer.Option(help='The topic; a line\'s "topic" key comes first.')] = ""
-    model: Annotated[str, typer.Option(help="The model of the lines: shipped, or the path of a document.")] = "quote"
+    topic: Annotated[str, typer.Option(help='The topic; a line\'s "topic" key takes precedence.')] = ""
+    model: Annotated[str, typer.Option(help="The model of the lines: a shipped one, or the path of a document.")] = (
+        "quote"
+    )
     raw: Annotated[bool, typer.Option("--raw", help="Publish each line as it is, without a model.")] = False
     generate: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Publish N made-up quotes instead of reading lines.")
+        int, typer.Option(min=0, metavar="N", help="Publish N generated quotes instead of reading lines.")
     ] = 0
     rate: Annotated[
         float | None,
         typer.Option(
             min=0.001,
             max=50_000_000,
-            help="Messages per second; unless given: --generate 1,000, lines at once.",
+            help="Messages per second. Default: 1,000 with --generate, lines at once.",
         ),
     ] = None
-    seed: Annotated[int, typer.Option(help="Of --generate: another seed, other quotes.")] = 1
-    symbols: Annotated[int, typer.Option(min=1, max=100_000, help="Of --generate: how many instruments.")] = 500
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on after a bad line, instead of stopping.")] = False
+    seed: Annotated[int, typer.Option(help="With --generate: the seed of the quotes.")] = 1
+    symbols: Annotated[int, typer.Option(min=1, max=100_000, help="With --generate: number of instruments.")] = 500
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines instead of stopping.")] = False
     filter_place: Annotated[
         str,
         typer.Option(
             "--filter",
             metavar="HOST:PORT",
-            help="Give packets to this host's filter module by shared memory, too; auto: if there is one; none.",
+            help="Also pass packets to this host's filter module in shared memory; auto: if there is one.",
         ),
     ] = "none"
     publisher_id: Annotated[int | None, typer.Option("--id", min=1, help="The publisher's id; with --epochs.")] = None
-    epochs: Annotated[Path | None, typer.Option(help="The file that keeps the epochs of --id.")] = None
+    epochs: Annotated[Path | None, typer.Option(help="The file of epochs, for --id.")] = None
     connect: Annotated[
         str | None, typer.Option(metavar="URL", help="Get the id from the administration server; with --name.")
     ] = None
-    credentials: Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")] = None
-    name: Annotated[str | None, typer.Option(help="Of --connect and --agent: the name that has the id.")] = None
+    credentials: Annotated[Path | None, typer.Option(help="Your credentials, for --connect.")] = None
+    name: Annotated[str | None, typer.Option(help="With --connect and --agent: the publisher's name.")] = None
     agent: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="On a tree, at its root; repeated: its standby. Not on a channel."),
+        typer.Option(metavar="HOST:PORT", help="Publish on a tree: its root; may be repeated for the standby."),
     ] = None
     tree: Annotated[str, typer.Option(help="Of --agent: the tree's name.")] = "tree"

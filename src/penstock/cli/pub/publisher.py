@@ -1,4 +1,4 @@
-"""The publisher of `penstock pub`: whose id it has, and whether the host's filter module gets its packets at once."""
+"""The publisher of `penstock pub`: the source of its id, and the shared memory for the host's filter module."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -26,13 +26,13 @@ def publishing(
     credentials: Path | None,
     name: str | None,
 ) -> Iterator[MulticastPublisher]:
-    """A publisher with an id of the configuration, of the administration server, or a random one; with a filter module
-    on this host, what it sends is in a ring that the filter reads, too. A publisher of the administration server
-    follows its key rotations."""
+    """Create a publisher with an id from the options, from the administration server, or a random one. If this host
+    has a filter module, the filter reads the packets from a ring. A publisher of the administration server follows
+    its key rotations."""
     if (publisher_id is None) != (epochs is None):
-        raise ConfigurationError("--id and --epochs belong together", hint="the file keeps the publisher's epochs")
+        raise ConfigurationError("--id and --epochs require each other", hint="the file keeps the publisher's epochs")
     if len({connect is None, credentials is None, name is None}) != 1:
-        raise ConfigurationError("--connect, --credentials and --name belong together")
+        raise ConfigurationError("--connect, --credentials and --name require each other")
     if connect is not None and publisher_id is not None:
         raise ConfigurationError("the id comes from --id or from --connect, not from both")
     with ExitStack() as stack:

@@ -16,7 +16,7 @@ FLUSH_SECONDS = 10.0
 def opened_publisher(
     stack: ExitStack, agents: tuple[str, ...], tree: str, url: str | None, credentials: Path | None, name: str | None
 ) -> StreamPublisher:
-    """Flushed when the stack ends."""
+    """Open the publisher; it is flushed when the stack ends."""
     agent, *alternates = agents
     if url is None:
         publisher = open_publisher(agent, alternates=tuple(alternates), name=name or "", tree=tree)
@@ -52,7 +52,7 @@ class TreeOutput:
             self._count += 1
 
     def conclude(self) -> None:
-        """Wait until the root has everything, and say so."""
+        """Wait until the root has stored everything, and report it."""
         is_kept = self._publisher.flush(FLUSH_SECONDS)
-        rest = "" if is_kept else f"; the root has {self._publisher.accepted:,} of them and does not answer"
+        rest = "" if is_kept else f"; the root stored {self._publisher.accepted:,} of them and does not answer"
         sys.stderr.write(f"{self._count:,} messages published{rest}\n")

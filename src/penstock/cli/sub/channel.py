@@ -33,14 +33,14 @@ log = logger("sub")
 LOOK_SECONDS = 0.2
 CLOCK_EXCHANGES = 16
 CHANNEL_LIKE = re.compile(r"[0-9]+(\.[0-9]+){3}(:.*)?|[^*>!/]+:[0-9]+")
-"""An address, right or wrong; Channel.parse() says what is wrong with it."""
+"""An address, valid or not; Channel.parse() reports errors in it."""
 
 
 def show_channel(options: SubOptions) -> None:
     module = find_filter(options.filter_place or NONE)
     channels, patterns = _channels(options, is_filtered=module is not None)
     if options.clock is not None and not options.latency:
-        raise ConfigurationError("--clock means nothing without --latency")
+        raise ConfigurationError("--clock needs --latency")
     model = find_model(options.model)
     clock = options.clock
     compare = None if clock is None else lambda: compare_clocks(clock, CLOCK_EXCHANGES)
@@ -67,7 +67,8 @@ def show_channel(options: SubOptions) -> None:
 
 
 def _channels(options: SubOptions, *, is_filtered: bool) -> tuple[list[Channel], list[str]]:
-    """The channels to listen to, and the patterns: the arguments without a channel. A filter knows its channels."""
+    """Return the channels to receive, and the patterns: the arguments without a channel. A filter module knows its
+    channels."""
     patterns = list(options.arguments or ())
     is_named = bool(patterns) and CHANNEL_LIKE.fullmatch(patterns[0]) is not None
     if options.group_map is not None:
@@ -79,7 +80,7 @@ def _channels(options: SubOptions, *, is_filtered: bool) -> tuple[list[Channel],
 
 def _mapped_channels(path: Path, patterns: list[str], interface: str, *, is_named: bool) -> list[Channel]:
     if is_named:
-        raise ConfigurationError("a channel and --map do not go together", hint="the map says where topics flow")
+        raise ConfigurationError("a channel and --map exclude each other", hint="the map has the channels")
     return channels_for(GroupMap.load(path), Selection.interests(patterns), interface=interface)
 
 

@@ -15,16 +15,16 @@ from penstock.filter.core.control import Wish
 
 @takes_options(SubOptions)
 def sub(options: SubOptions) -> None:
-    """Show the messages on a channel, and in their place what was lost. Ctrl-C ends it with a summary."""
+    """Show messages and losses in order. Ctrl-C ends the command with a summary."""
     if options.json and options.quiet:
-        raise ConfigurationError("--json and --quiet do not go together")
+        raise ConfigurationError("--json and --quiet exclude each other")
     if options.delivery not in get_args(Wish):
-        raise ConfigurationError(f"{options.delivery!r} is no delivery", hint="use unicast, ring or shared")
+        raise ConfigurationError(f"{options.delivery!r} is not a delivery", hint="use unicast, ring or shared")
     source_of(options)(options)
 
 
 def source_of(options: SubOptions) -> Callable[[SubOptions], None]:
-    """The function that shows the source the options name."""
+    """Return the function for the source that the options select."""
     if options.agent:
         return show_stream
     if options.node is not None or options.records or options.metered is not None:

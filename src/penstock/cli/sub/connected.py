@@ -24,7 +24,7 @@ def show_subscription(options: SubOptions) -> None:
     credentials = options.needed_credentials()
     _refuse_channel_options(options)
     if options.transport not in get_args(Transport):
-        raise ConfigurationError(f"{options.transport!r} is no transport", hint="use auto, multicast or tcp")
+        raise ConfigurationError(f"{options.transport!r} is not a transport", hint="use auto, multicast or tcp")
     transport = cast(Transport, options.transport)
     interface = None if options.interface == INTERFACE else options.interface
     config = ClientConfig(filter=options.filter_place or AUTO, filter_delivery=cast(Wish, options.delivery))

@@ -56,7 +56,7 @@ def _opened(options: SubOptions) -> Consumer:
 
 
 def _opened_by_client(stack: ExitStack, options: SubOptions, url: str) -> Consumer:
-    """With a token of the administration server."""
+    """Open a consumer with a token of the administration server."""
     client = stack.enter_context(connect(url, credentials=options.needed_credentials()))
     node = options.node or AUTO
     if options.records:
@@ -72,7 +72,7 @@ def _write_missed(missed: Missed, is_json: bool) -> None:
     if is_json:
         write_told({"missed": msgspec.to_builtins(missed)})
         return
-    what = f"updates {missed.first} to {missed.last}" if missed.last else "nobody knows how many updates"
+    what = f"updates {missed.first} to {missed.last}" if missed.last else "an unknown number of updates"
     of = f" of {printable(missed.topic)}" if missed.topic else ""
     sys.stderr.write(f"-- missed {what}{of}: {printable(missed.cause)}\n")
 

@@ -19,29 +19,31 @@ class SubOptions:
         list[str] | None,
         typer.Argument(
             metavar="[CHANNEL] [PATTERN]...",
-            help="A multicast group and port, then what to show: md.us.>, md.*.quote, '!md.us.eq.ZZ*.>', …",
+            help="A multicast group and port, then topics: md.us.>, md.*.quote, '!md.us.eq.ZZ*.>', …",
         ),
     ] = None
     interface: InterfaceOption = INTERFACE
     group_map: MapOption = None
-    where: Annotated[str | None, typer.Option(help="Only messages that meet this SQL condition on --model.")] = None
-    model: Annotated[str, typer.Option(help="The model of --where, and how to read its messages.")] = "quote"
+    where: Annotated[
+        str | None, typer.Option(help="Only messages that match this SQL condition on fields of --model.")
+    ] = None
+    model: Annotated[str, typer.Option(help="The model of --where.")] = "quote"
     json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only a line per second, and the summary.")] = False
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None
-    seconds: Annotated[float, typer.Option(min=0.0, help="End after so long.")] = float("inf")
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only one line per second, and the summary.")] = False
+    count: Annotated[int | None, typer.Option(min=1, help="End after this number of messages.")] = None
+    seconds: Annotated[float, typer.Option(min=0.0, help="End after this time.")] = float("inf")
     from_start: FromStartOption = False
     accept: Annotated[
-        Accept, typer.Option(help="What is shown: what is live, what `pipeline replay` plays from the past, or both.")
+        Accept, typer.Option(help="Accept live messages, replayed ones of `pipeline replay`, or both.")
     ] = "live"
-    spin: Annotated[bool, typer.Option(help="Wait by looking again and again: quicker, a whole core.")] = False
-    loss: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of datagrams to throw away on purpose.")] = 0.0
+    spin: Annotated[bool, typer.Option(help="Poll continuously, which is faster and takes a core.")] = False
+    loss: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of datagrams to discard, as a test.")] = 0.0
     latency: Annotated[
-        bool, typer.Option("--latency", help="Say how old the messages of --model were, by their event_time.")
+        bool, typer.Option("--latency", help="Report the age of --model messages, by their event_time.")
     ] = False
     clock: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where `penstock clock serve` runs on the host that made event_time."),
+        typer.Option(metavar="HOST:PORT", help="Address of `penstock clock serve` on the host that set event_time."),
     ] = None
     filter_place: Annotated[
         str | None,
@@ -51,52 +53,57 @@ class SubOptions:
             help="Through this filter module. auto (default with --connect): the host's module if it answers; none.",
         ),
     ] = None
-    delivery: Annotated[str, typer.Option(help="Of --filter: how packets come.", metavar="unicast|ring|shared")] = (
-        "unicast"
-    )
+    delivery: Annotated[
+        str, typer.Option(help="With --filter: the delivery of packets.", metavar="unicast|ring|shared")
+    ] = "unicast"
     node: Annotated[
         str | None,
         typer.Option("--node", metavar="HOST:PORT", help="Through this distribution node; auto: the host's."),
     ] = None
     records: Annotated[
-        bool, typer.Option("--records", help="Of a node: the newest records as they change, not every message.")
+        bool, typer.Option("--records", help="With --node: the newest records instead of every message.")
     ] = False
     metered: Annotated[
         float | None,
-        typer.Option("--metered", metavar="RATE", min=0.0, help="Of a node: no more per second of each topic."),
+        typer.Option(
+            "--metered", metavar="RATE", min=0.0, help="With --node: maximum updates per second of each topic."
+        ),
     ] = None
     offload: Annotated[
-        bool, typer.Option("--offload", help="Of a node: a process of its own checks, filters and converts.")
+        bool, typer.Option("--offload", help="With --node: check, filter and convert in a separate process.")
     ] = False
     agent: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="Through this agent of a tree; repeated: others in its place."),
+        typer.Option(metavar="HOST:PORT", help="Through this agent of a tree; may be repeated for alternates."),
     ] = None
     since: Annotated[
         str,
         typer.Option(
-            metavar="WHEN", help="Of --agent: live, oldest, after a sequence, how long ago (6h), 2026-01-31T09:30."
+            metavar="WHEN",
+            help="With --agent: the start: live, oldest, a sequence number, an age (6h), or a time (2026-01-31T09:30).",
         ),
     ] = "live"
     cls: Annotated[
         str,
-        typer.Option("--class", metavar="lossless|conflating|disconnect", help="Of --agent: when it is too slow."),
+        typer.Option(
+            "--class", metavar="lossless|conflating|disconnect", help="With --agent: handling of a slow subscriber."
+        ),
     ] = "lossless"
     tree: Annotated[str, typer.Option(help="Of --agent: the tree's name.")] = "tree"
-    infostream: Annotated[bool, typer.Option("--infostream", help="Of --agent: show what agents say, too.")] = False
+    infostream: Annotated[bool, typer.Option("--infostream", help="With --agent: also show the infostream.")] = False
     connect: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Subscribe through the administration server at penstock://HOST:PORT."),
     ] = None
-    credentials: Annotated[Path | None, typer.Option(help="Of --connect: the file that says who you are.")] = None
-    image: Annotated[bool, typer.Option("--image", help="Of --connect: begin with the current state.")] = False
+    credentials: Annotated[Path | None, typer.Option(help="Your credentials, for --connect.")] = None
+    image: Annotated[bool, typer.Option("--image", help="With --connect: begin with the current state.")] = False
     transport: Annotated[
-        str, typer.Option(help="Of --connect: auto, multicast or tcp.", metavar="auto|multicast|tcp")
+        str, typer.Option(help="With --connect: auto, multicast or tcp.", metavar="auto|multicast|tcp")
     ] = "auto"
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The arguments as topics; every topic without an argument. Only a channel takes an address among them."""
+        """The arguments as topics; without arguments, all topics. Only a channel has an address among its arguments."""
         return tuple(self.arguments or (EVERYTHING,))
 
     @property

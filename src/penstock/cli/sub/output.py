@@ -1,4 +1,4 @@
-"""What `penstock sub` shows of whatever it subscribed to: messages, and what is lost in between."""
+"""The output of `penstock sub` for any source: messages, with losses in order."""
 
 import base64
 import sys
@@ -30,7 +30,7 @@ EVERYTHING = ">"
 
 
 class Losing(Protocol):
-    """What says of itself which messages are missing: `losses` are the newest of them."""
+    """A source that reports missing messages: `losses` has the newest ones."""
 
     @property
     def loss_count(self) -> int: ...
@@ -39,7 +39,7 @@ class Losing(Protocol):
 
 
 class SilenceNotice:
-    """Tells once, on standard error, why nothing may have arrived: after SILENCE_SECONDS, or at the end."""
+    """Explains once, on standard error, why no message may have arrived: after SILENCE_SECONDS, or at the end."""
 
     def __init__(self, explain: Callable[[], str]) -> None:
         self._explain = explain
@@ -55,7 +55,7 @@ class SilenceNotice:
 
 
 class Output(msgspec.Struct, frozen=True):
-    """How a subscription is shown, and how much of it."""
+    """The format and limits of a subscription's output."""
 
     is_json: bool
     is_quiet: bool
@@ -72,7 +72,7 @@ class Output(msgspec.Struct, frozen=True):
         summary: Callable[[float], str],
         explain_silence: Callable[[], str],
     ) -> None:
-        """Until interrupted, or as much and as long as told, with what is lost in between; then a summary on standard
+        """Show messages and losses until interrupted or until a limit is reached; then print a summary on standard
         error."""
         silence = SilenceNotice(explain_silence)
         known = KnownInstruments()
@@ -102,7 +102,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 def write_told(told: dict[str, Any]) -> None:
-    """One line of JSON that no terminal can take for anything else."""
+    """Print one line of JSON without terminal control characters."""
     sys.stdout.write(harmless_json(msgspec.json.encode(told).decode()) + "\n")
 
 
@@ -122,7 +122,7 @@ def show_session(told: SessionEvent | Withdrawn, is_json: bool) -> None:
 
 
 def _ignore(message: AnyReadable) -> None:
-    """Only the summary is wanted."""
+    """Print nothing: only the summary is wanted."""
 
 
 def _write_line(known: KnownInstruments, message: AnyReadable) -> None:

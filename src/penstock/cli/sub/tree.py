@@ -22,7 +22,7 @@ from penstock.tree.core.infostream import Info
 
 
 def parse_since(text: str) -> Since:
-    """live, oldest, a sequence, how long ago (90s, 6h), or a time as 2026-01-31T09:30."""
+    """Parse live, oldest, a sequence number, an age (90s, 6h), or a time such as 2026-01-31T09:30."""
     if text in ("live", "oldest"):
         return text
     if text.isascii() and text.isdigit():
@@ -33,13 +33,13 @@ def parse_since(text: str) -> Since:
         found = datetime.fromisoformat(text)
     except ValueError:
         hint = "live, oldest, a sequence, 6h, or 2026-01-31T09:30"
-        raise ConfigurationError(f"{text!r} is no place to begin", hint=hint) from None
+        raise ConfigurationError(f"{text!r} is not a valid start", hint=hint) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def show_stream(options: SubOptions) -> None:
     if options.cls not in get_args(Class):
-        raise ConfigurationError(f"{options.cls!r} is no class", hint="use lossless, conflating or disconnect")
+        raise ConfigurationError(f"{options.cls!r} is not a class", hint="use lossless, conflating or disconnect")
     with ExitStack() as stack:
         interrupt = stack.enter_context(interruptible())
         subscription = stack.enter_context(_opened(stack, options))

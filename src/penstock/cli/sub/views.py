@@ -1,4 +1,4 @@
-"""Messages and the events among them, as people and programs read them."""
+"""Views of messages and events, for readers and for programs."""
 
 import base64
 import sys
@@ -32,13 +32,13 @@ class View(Protocol):
     shown: int
 
     def message(self, message: PacketMessage, source: Deliver | DeliverBatch) -> None:
-        """Show one message of what was delivered."""
+        """Show one of the delivered messages."""
         ...
 
     def event(self, event: Event) -> None: ...
 
     def flush(self) -> None:
-        """Everything that came at once has been shown."""
+        """Called after all messages of a batch were shown."""
         ...
 
 
@@ -65,7 +65,7 @@ class PrettyView:
         return " ".join([record.model.name, *values])
 
     def event(self, event: Event) -> None:
-        self.flush()  # it stands in its place among the messages
+        self.flush()  # the event must appear in order with the messages
         sys.stderr.write(f"-- {describe(event)}\n")
 
     def flush(self) -> None:
@@ -106,7 +106,7 @@ class JsonView:
 
 
 class QuietView:
-    """A line per second: how many messages, and what happened."""
+    """One line per second: the number of messages, and events."""
 
     def __init__(self) -> None:
         self.shown = 0
@@ -132,7 +132,7 @@ class QuietView:
 
 
 def describe(event: Event) -> str:
-    """An event in a sentence."""
+    """Describe an event in one sentence."""
     who = _name(event.stream)
     match event:
         case LossReceipt(first=first, last=last, cause=cause, topic=topic):
@@ -151,14 +151,14 @@ def _name(stream: StreamKey) -> str:
 
 
 def _origin(message: PacketMessage, source: Deliver | DeliverBatch) -> tuple[int, int]:
-    """Publisher and packet number; a message that was put together from fragments has those of its last."""
+    """Publisher and packet number; a reassembled message has those of its last fragment."""
     if isinstance(source, Deliver):
         return source.stream.publisher_id, source.sequence
     return message.publisher_id, message.sequence
 
 
 def shown_value(value: Any) -> str:
-    """A field's value for people."""
+    """Format the value of a field."""
     if isinstance(value, frozenset):
         return "+".join(sorted(value)) or "-"
     return printable(value) if isinstance(value, str) else str(value)

@@ -1,4 +1,4 @@
-"""Which fields of a record differ, how far a value has moved, prices as floats."""
+"""Comparison of record fields, size of changes, and conversion of prices to floats."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -82,7 +82,7 @@ cdef class FieldTable:
         self._numbers = {name: at for at, name in enumerate(self.names)}
         self.record_size = model.record_size
         if len(self.names) > FIELD_COUNT_MAX:
-            raise ModelError(f"model {model.name!r} has {len(self.names)} fields, at most {FIELD_COUNT_MAX} fit")
+            raise ModelError(f"model {model.name!r} has {len(self.names)} fields, the limit is {FIELD_COUNT_MAX}")
         self.count = <uint32_t>len(self.names)
         self.places = <FieldPlace *>PyMem_Calloc(max(self.count, 1), sizeof(FieldPlace))
         if self.places is NULL:
@@ -103,14 +103,14 @@ cdef class FieldTable:
         PyMem_Free(self.places)
 
     def number(self, name) -> int:
-        """The field's bit; LocalProtocolError if there is no such field."""
+        """Return the field's bit. Raise LocalProtocolError for an unknown field."""
         try:
             return self._numbers[name]
         except KeyError:
             raise LocalProtocolError(f"model {self.model.name!r} has no field {name!r}") from None
 
     def changed(self, before not None, after not None) -> tuple:
-        """The names of the fields that differ between two records."""
+        """Return the names of the fields that differ between two records."""
         cdef Py_buffer left, right
         cdef uint64_t[MASK_WORDS] mask
         self.get(before, &left)
@@ -127,7 +127,7 @@ cdef class FieldTable:
         return self.names_of(mask)
 
     def has_moved(self, name, double limit, bint is_share, before not None, after not None) -> bool:
-        """Whether the field moved by more than `limit` between two records: of its integers, or per cent."""
+        """True if the field changed by more than `limit` between two records: in its integers, or in per cent."""
         cdef Py_buffer left, right
         cdef Move move = Move(field=self.number(name), is_share=is_share, limit=limit)
         self.get(before, &left)
@@ -141,7 +141,7 @@ cdef class FieldTable:
             PyBuffer_Release(&left)
 
     def converted(self, record not None) -> bytes:
-        """A copy of the record with its prices as floats."""
+        """Return a copy of the record with its prices as floats."""
         cdef Py_buffer content
         cdef bytes out
         PyObject_GetBuffer(record, &content, PyBUF_SIMPLE)
@@ -153,7 +153,7 @@ cdef class FieldTable:
         return out
 
     def names_of_words(self, words) -> tuple:
-        """The names of the fields whose bits are set in the words of a mask."""
+        """Return the names of the fields whose bits are set in the words of a mask."""
         cdef uint64_t[MASK_WORDS] mask
         cdef int word
         for word in range(MASK_WORDS):
@@ -165,7 +165,7 @@ cdef class FieldTable:
         return tuple([self.names[field] for field in range(self.count) if mask[field >> 6] >> (field & 63) & 1])
 
     cdef int get(self, record, Py_buffer *buffer) except -1:
-        """A buffer that has every field."""
+        """Get a buffer that contains every field."""
         PyObject_GetBuffer(record, buffer, PyBUF_SIMPLE)
         if buffer.len < self.record_size:
             size = buffer.len

@@ -1,4 +1,4 @@
-"""Blocks of events as they come to one consumer."""
+"""Blocks of events as they arrive at one consumer."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -6,14 +6,14 @@ from penstock.engine.core.kernel._event cimport Head
 
 
 cdef struct Item:
-    uint64_t version    # of what was taken last; 0 for nothing
+    uint64_t version  # of the last event taken; 0: none
     uint16_t model_id
     bint is_defined
 
 
 cdef class Intake:
     cdef Item *_items
-    cdef uint64_t _item_count       # that there is room for
+    cdef uint64_t _item_count  # number of items with memory
     cdef uint64_t _items_max
     cdef uint8_t *_block
     cdef uint64_t _size

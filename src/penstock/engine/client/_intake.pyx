@@ -1,8 +1,8 @@
-"""Intake: takes events out of a ring or a message, checks them, leaves out what was there before, converts prices.
+"""Intake: takes events from a ring or a message, checks them, drops duplicates, converts prices.
 
-What it gives is a block of whole events, each of an item that was defined before, none twice: the layer above reads
-it without another check. The bytes come from a node that may be broken or hostile: whatever is no event is a
-RemoteProtocolError, and an update of an item that nobody defined is left out and counted.
+Its output is a block of complete events, each of an item that was defined before, without duplicates: the next layer
+reads it without further checks. The input comes from a node that may be broken or hostile: invalid events raise
+RemoteProtocolError, and updates of undefined items are dropped and counted.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -44,11 +44,12 @@ cdef enum:
     BLOCK = 256 * 1024
 
 BLOCK_SIZE = BLOCK
-"""Bytes of events that are taken at a time, besides the last of them."""
+"""Size of the events that are taken at a time, not counting the last one."""
 
 
 cdef inline bint is_known(const Head *head, uint64_t version) noexcept nogil:
-    """Whether an event says nothing new. An older refresh does: its producer counts anew."""
+    """True if an event is a duplicate. An older refresh is not, because its producer may have restarted its
+    versions."""
     if head.version == 0 or version == 0:
         return False
     if head.kind == REFRESH or head.kind == WITHDRAW and head.flags & AS_REFRESH:
@@ -57,8 +58,9 @@ cdef inline bint is_known(const Head *head, uint64_t version) noexcept nogil:
 
 
 cdef class Intake:
-    """For one consumer. `learn(model_id, version)` is called once for each model that an item is defined with; it gives
-    the fields whose prices are to be converted and the condition that records must meet, each None for none."""
+    """The intake of one consumer. `learn(model_id, version)` is called once for each model of a defined item; it
+    returns the fields whose prices are converted and the condition that records must match, each None if there is
+    none."""
 
     def __cinit__(self, uint64_t items_max, learn not None):
         self._items_max = items_max
@@ -70,10 +72,11 @@ cdef class Intake:
         free(self._block)
 
     def take(self, RingReader ring not None, int64_t timeout_ns) -> bytes:
-        """What is in the ring, or comes within the time; empty if nothing does. Errors are those of RingReader.read()."""
+        """Return the events that are in the ring or arrive within the timeout; empty if there are none. Raises the
+        errors of RingReader.read()."""
         cdef uint32_t size = 0
         cdef State state
-        cdef Mapping mapping = ring._mapping # another thread may close it
+        cdef Mapping mapping = ring._mapping  # another thread may close it
         self._size = 0
         state = ring.wait(timeout_ns)
         if state == STATE_BLANK:
@@ -91,7 +94,7 @@ cdef class Intake:
         return self.sifted()
 
     def load(self, data not None) -> bytes:
-        """The same for events that came in a message."""
+        """Return the events of a message, after the same checks."""
         cdef Py_buffer content
         PyObject_GetBuffer(data, &content, PyBUF_SIMPLE)
         try:
@@ -104,7 +107,7 @@ cdef class Intake:
         return self.sifted()
 
     def forget(self) -> None:
-        """Another run of the node: its items have other numbers, its events begin anew."""
+        """Forget all items and versions, because the node was restarted."""
         if self._item_count:
             memset(self._items, 0, self._item_count * sizeof(Item))
         self.last_number = 0
@@ -152,7 +155,7 @@ cdef class Intake:
         if head.kind != REFRESH and head.kind != UPDATE and head.kind != WITHDRAW:
             return head.kind != NOTICE
         if head.model_id != self._items[head.item].model_id:
-            raise RemoteProtocolError(f"item {head.item} has an event of model {head.model_id}, it was defined otherwise")
+            raise RemoteProtocolError(f"item {head.item} has an event of model {head.model_id}, but was defined with another one")
         if (head.kind == UPDATE or head.kind == WITHDRAW) and head.cls == CRITICAL and head.number > self.last_number:
             self.last_number = head.number
         if is_known(head, self._items[head.item].version):
@@ -165,7 +168,7 @@ cdef class Intake:
         cdef uint64_t count
         cdef Item *items
         if head.item >= self._items_max:
-            raise RemoteProtocolError(f"item {head.item} is defined, {self._items_max} are taken at most")
+            raise RemoteProtocolError(f"item {head.item} exceeds the limit of {self._items_max} items")
         if head.item >= self._item_count:
             count = min(self._items_max, max(<uint64_t>ITEMS_FIRST, 2 * (<uint64_t>head.item + 1)))
             items = <Item *>realloc(self._items, count * sizeof(Item))
@@ -182,7 +185,7 @@ cdef class Intake:
         return 0
 
     cdef bint shapes(self, const Head *head, uint8_t *body) except -1:
-        """Whether a record meets the condition of its model; if so, its prices are converted."""
+        """True if a record matches the condition of its model; then its prices are converted."""
         cdef tuple plan = self._plans[head.model_id]
         cdef FieldTable table = plan[0]
         cdef Program condition = plan[1]
@@ -195,7 +198,7 @@ cdef class Intake:
 
 
 def count_records(bytes block not None) -> dict:
-    """Of a block that an Intake gave: how many records it has, by model id and version."""
+    """Count the records in a block of an Intake, by model id and version."""
     cdef Head head
     cdef uint64_t at = 0, size = len(block)
     cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(block)
@@ -213,7 +216,7 @@ def count_records(bytes block not None) -> dict:
 
 
 def gather_records(bytes block not None, uint16_t model_id, uint8_t[:, ::1] rows not None) -> int:
-    """Fill rows with the records of a model that are as long as a row, in their order; how many."""
+    """Fill rows with the records of a model that have a row's size, in order. Return their number."""
     cdef Head head
     cdef uint64_t at = 0, size = len(block), count = 0
     cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(block)
@@ -229,7 +232,7 @@ def gather_records(bytes block not None, uint16_t model_id, uint8_t[:, ::1] rows
 
 
 def split_block(bytes block not None) -> tuple:
-    """A block's records, and the other events, each in their order."""
+    """Split a block into records and other events, each in order."""
     cdef Head head
     cdef uint64_t at = 0, size = len(block)
     cdef uint64_t[2] filled

@@ -1,4 +1,4 @@
-"""Notices: from a ring to the watches that have to know which record was written."""
+"""Notices: passes notices of written records from a ring to the watches of these records."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -17,16 +17,16 @@ from penstock.base.errors import RemoteProtocolError
 crc32c_initialise()
 
 cdef enum:
-    EVENTS_MAX = 65_536 # of the ring that are taken in one go, so that a fast producer does not keep us for good
+    EVENTS_MAX = 65_536  # maximum number taken in one call, so that a fast producer cannot occupy the reader
 
 
 cdef class Notices:
-    """One thread drains."""
+    """One thread calls drain()."""
 
     cdef dict _routes
     cdef uint8_t *_block
     cdef uint64_t _capacity
-    cdef uint64_t _size         # of what is no notice
+    cdef uint64_t _size  # of other events than notices
     cdef readonly uint64_t count
 
     def __cinit__(self):
@@ -36,17 +36,17 @@ cdef class Notices:
         free(self._block)
 
     def route(self, model_id, list watches not None) -> None:
-        """Who hears of records of this model, instead of those before."""
+        """Replace the watches of this model's records."""
         self._routes[model_id] = watches
 
     def drain(self, RingReader ring not None, int64_t timeout_ns) -> bytes:
-        """Pass on what is in the ring, or comes within the time. What is no notice is returned: whole events.
+        """Pass on the notices that are in the ring or arrive within the timeout. Return other events as whole events.
 
-        Errors are those of RingReader.read(); what is no event is a RemoteProtocolError.
+        Raises the errors of RingReader.read(), and RemoteProtocolError for invalid events.
         """
         cdef uint32_t size = 0
         cdef State state = STATE_BLANK
-        cdef Mapping mapping = ring._mapping # another thread may close it
+        cdef Mapping mapping = ring._mapping  # another thread may close it
         cdef int left = EVENTS_MAX
         self._size = 0
         if ring.wait(timeout_ns) == STATE_BLANK:
@@ -74,7 +74,7 @@ cdef class Notices:
         return 0
 
     cdef int sort(self, uint32_t size) except -1:
-        """The `size` bytes behind what is kept are events: pass notices on, keep the rest."""
+        """Sort the next `size` bytes of events: pass notices on, keep other events."""
         cdef Head head
         cdef uint64_t at = self._size, end = self._size + size
         cdef uint32_t taken
@@ -86,7 +86,7 @@ cdef class Notices:
                 self.pass_on(&head)
             else:
                 if at != self._size:
-                    memmove(self._block + self._size, self._block + at, taken) # they may overlap
+                    memmove(self._block + self._size, self._block + at, taken)  # they may overlap
                 self._size += taken
             at += taken
         return 0

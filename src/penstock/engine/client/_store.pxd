@@ -1,4 +1,4 @@
-"""The records of one region as one application has read them."""
+"""The records of one region as one application last read them."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -29,14 +29,14 @@ cdef class RecordStore:
     cdef readonly FieldTable table
     cdef object _read_model
     cdef bint _is_converting
-    cdef bytes _blank               # what a withdrawn record reads as: without values
-    cdef uint8_t *_last             # payloads as they were read last
-    cdef uint64_t *_generations     # and their generations, 0 for never
+    cdef bytes _blank  # the content of a withdrawn record: without values
+    cdef uint8_t *_last  # payloads at the last read
+    cdef uint64_t *_generations  # and their generations; 0: never read
     cdef readonly uint64_t read_count
 
     cdef uint64_t place(self, slot) except? 0
-    # What was read is what the application has from now on.
+    # Store a read payload as the application's last one.
     cdef RecordState absorb(self, uint64_t slot, bytes payload, const Head *head)
     cdef const uint8_t *last(self, uint64_t slot) noexcept
-    # Of a withdrawn record, the blank one.
+    # Return the blank payload of a withdrawn record.
     cdef void empty(self, uint8_t *payload, const Head *head) noexcept

@@ -1,4 +1,4 @@
-"""RecordStore: reads records of a region, remembers what was read, and says what has changed since."""
+"""RecordStore: reads records of a region, stores the last read content, and compares."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -26,21 +26,20 @@ from penstock.shm.memory import open_memory
 @cython.final
 @cython.freelist(256)
 cdef class RecordState:
-    """A coherent record, and what is known about it.
+    """A consistent record and its metadata.
 
-    `update_count` counts the record's updates, `since_count` is that of the read before: what a model's fields add up
-    over several updates holds for those after it. `merged` is how many of them the producer has put together. The
-    producer's times, in nanoseconds since 1970, say when it started and finished to process the update (0 if it did
-    not say), and when it issued the write. One that `is_withdrawn` has no values: the session that its last ones came
-    from is over.
+    `update_count` is the number of the record's updates, `since_count` that of the previous read: conflated fields
+    of the model cover the updates in between. `merged` is the number of updates that the producer merged. The
+    producer's times, in nanoseconds since 1970, are the begin and end of processing (0 if unknown), and the time of
+    the write. A record that `is_withdrawn` has no values: the session of its last ones has ended.
     """
 
     def __init__(self):
-        raise LocalProtocolError("reading a record makes one")
+        raise LocalProtocolError("RecordState objects are created by reads")
 
     @staticmethod
     def restore(FieldTable table not None, model, tuple content not None) -> RecordState:
-        """What `content` was taken of, in another process."""
+        """Recreate the state from `content`, which was extracted in another process."""
         cdef RecordState self = RecordState.__new__(RecordState)
         cdef int word
         self._table, self.model = table, model
@@ -61,12 +60,12 @@ cdef class RecordState:
 
     @property
     def changed(self) -> tuple:
-        """The names of the fields that differ from the read before; all of them for the first."""
+        """The names of the fields that differ from the previous read; all of them at the first read."""
         return self._table.names_of(self._mask)
 
     @property
     def message(self):
-        """The record as a message, with this as its `source`."""
+        """The record as a message whose `source` is this state."""
         message = self.model.view(self.payload)
         message.seq, message.source = self.update_count, self
         return message
@@ -76,10 +75,10 @@ cdef class RecordState:
 
 
 cdef class RecordStore:
-    """Reads the region of a `segment` whose records are of a `model`; other threads may do so, too.
+    """Reads the records of a `model` in the region of a `segment`; other threads may do so too.
 
-    `marks`, if the producer gave some, is where it learns what was read. With `is_converting`, prices are read as
-    floats. The segments stay the caller's to close.
+    `marks` is the memory, if any, in which the producer learns what was read. With `is_converting`, prices are read
+    as floats. The caller closes the segments.
     """
 
     def __init__(self, segment not None, model not None, marks = None, *, is_converting = False):
@@ -97,7 +96,7 @@ cdef class RecordStore:
         self._read_model = converted_model(model) if is_converting else model
         self._blank = bytes(model.new())
         if len(self._blank) != region._geometry.payload_size:
-            raise SharedMemoryError(f"a record of {model.name!r} has {len(self._blank)} bytes, the region's otherwise")
+            raise SharedMemoryError(f"a record of {model.name!r} has {len(self._blank)} bytes, records of the region have another size")
         self._last = <uint8_t *>calloc(count, region._geometry.payload_size)
         self._generations = <uint64_t *>calloc(count, sizeof(uint64_t))
         if self._last is NULL or self._generations is NULL:
@@ -115,7 +114,7 @@ cdef class RecordStore:
         return self._region.record_count
 
     def read(self, slot, timeout_ns = 0) -> RecordState | None:
-        """The newest record, None if it was never written; errors as of RegionReader.read()."""
+        """Return the newest record, or None if it was never written. Raises the errors of RegionReader.read()."""
         cdef Head head
         cdef uint64_t[PARTS_MAX] part_generations
         cdef uint64_t place = self.place(slot)
@@ -127,17 +126,17 @@ cdef class RecordStore:
         return self.absorb(place, payload, &head)
 
     def is_withdrawn(self, slot) -> bool:
-        """Whether the record was withdrawn, and not written since."""
+        """True if the record was withdrawn and not written since."""
         cdef const uint8_t *record = self.geometry.records + self.place(slot) * self.geometry.stride
         return load_acquire(record) != 0 and load_u32(record + RECORD_MERGED_AT) & <uint32_t>RECORD_WITHDRAWN != 0
 
     def is_updated(self, slot) -> bool:
-        """Whether the record was written, or is being written, since it was read last."""
+        """True if the record was written since the last read, or is being written."""
         cdef uint64_t place = self.place(slot)
         return load_acquire(self.geometry.records + place * self.geometry.stride) > self._generations[place]
 
     def delta(self, slot, timeout_ns = 0) -> tuple:
-        """The names of the fields that differ from what was read last; that stays as it is."""
+        """Return the names of the fields that differ from the last read, without changing it."""
         cdef Head head
         cdef uint64_t[PARTS_MAX] part_generations
         cdef uint64_t[MASK_WORDS] mask
@@ -155,11 +154,11 @@ cdef class RecordStore:
         return self.table.names_of(mask)
 
     def forget(self, slot) -> None:
-        """As if it had never been read: the slot is another record's now."""
+        """Forget the last read: the slot belongs to another record now."""
         self._generations[self.place(slot)] = 0
 
     def close(self) -> None:
-        """Give the region back; a second call does nothing."""
+        """Release the region. A second call has no effect."""
         self._region.close()
         self._marks = None
 

@@ -1,4 +1,4 @@
-"""What of a store's records is to be told to the application, and when."""
+"""The changes of a store's records that have to be reported to the application."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -13,25 +13,25 @@ cdef enum:
 
 cdef struct Slot:
     int64_t told_ns
-    uint64_t seen       # the generation that was judged last
-    uint32_t before     # in the order in which they were told
+    uint64_t seen  # the generation that was last checked
+    uint32_t before  # links in the order of reports
     uint32_t after
     bint is_ours
-    bint is_changed     # not judged since
+    bint is_changed  # not checked since
     bint is_queued
-    bint is_told        # and so in that order
+    bint is_told  # and therefore in that list
 
 
 cdef class Watch:
     cdef readonly RecordStore store
     cdef Slot *_slots
-    cdef uint8_t *_told         # payloads as they were told last
-    cdef uint32_t *_queue       # of changed slots, none twice
+    cdef uint8_t *_told  # payloads at the last report
+    cdef uint32_t *_queue  # changed slots, without duplicates
     cdef uint64_t _queue_head
     cdef uint64_t _queue_count
-    cdef uint32_t _first        # told longest ago
+    cdef uint32_t _first  # reported longest ago
     cdef uint32_t _last
-    cdef uint32_t _resting      # the first that was told too short a time ago to be told again
+    cdef uint32_t _resting  # the first slot that was reported too recently to be reported again
     cdef uint64_t[MASK_WORDS] _fields
     cdef bint _has_fields
     cdef bint _can_pass

@@ -1,10 +1,10 @@
-"""Watch: a queue of changed records without duplicates, and the filter that they pass before they are told.
+"""Watch: a queue of changed records without duplicates, and their notification filter.
 
-Times are the caller's: `now_ns` by a clock that never goes back, `wall_ns` since 1970.
+The caller passes times: `now_ns` of a monotonic clock, `wall_ns` since 1970.
 
-The slots that were told form a list, the one told longest ago first. Those that were told too short a time ago are its
-end, from `_resting` on: a slot that changes meanwhile waits there, and is queued when its time has come. The first of
-the list is the next that is told because of `at_least_every`. Everything takes constant time.
+Reported slots form a list, ordered by the time of their last report. Slots that were reported too recently are at its
+end, from `_resting` on: a slot that changes meanwhile waits there, and is queued at its time. The first slot of the
+list is the next one to be repeated because of `at_least_every`. All operations take constant time.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -30,7 +30,7 @@ from penstock.base.errors import ConfigurationError
 
 
 cdef class Watch:
-    """Over the records of a store, each of which is admitted first. Without configure(), every change is told."""
+    """Watches admitted records of a store. Without configure(), every change is reported."""
 
     def __cinit__(self, RecordStore store not None):
         cdef uint64_t count = store.geometry.record_count
@@ -50,12 +50,12 @@ cdef class Watch:
         free(self._told)
 
     def configure(self, rule not None) -> None:
-        """Another filter from now on; what was told, and what is to be judged, stays."""
+        """Replace the filter. Earlier reports and pending changes stay."""
         cdef FieldTable table = self.store.table
         cdef uint64_t[MASK_WORDS] fields
         moves = rule.moves_in(table.model)
         if len(moves) > MOVES_MAX:
-            raise ConfigurationError(f"a filter has at most {MOVES_MAX} moves, not {len(moves)}")
+            raise ConfigurationError(f"the filter has {len(moves)} moves, the limit is {MOVES_MAX}")
         names = rule.fields_in(table.model)
         memset(fields, 0, sizeof(fields))
         for name in names:
@@ -75,18 +75,18 @@ cdef class Watch:
         self._resting = self._first
 
     def set_session(self, int64_t open_ns, int64_t close_ns) -> None:
-        """Nothing is told before and after; by the wall clock."""
+        """Set the period in which changes are reported, by the wall clock."""
         self._open_ns, self._close_ns = open_ns, close_ns
 
     def admit(self, slot) -> None:
-        """The slot is a record of ours, to be told once it has something."""
+        """Watch the record of this slot; it is reported when it has a value."""
         cdef uint32_t place = <uint32_t>self.store.place(slot)
         if not self._slots[place].is_ours:
             self._slots[place].is_ours = True
             self.touch(place)
 
     def expel(self, slot) -> None:
-        """The slot is not ours any more."""
+        """Stop watching the slot."""
         cdef uint32_t place = <uint32_t>self.store.place(slot)
         if self._slots[place].is_told:
             self.unlink(place)
@@ -98,7 +98,8 @@ cdef class Watch:
         self.touch(<uint32_t>self.store.place(slot))
 
     def look(self) -> int:
-        """Look at every record instead, because notices were lost: how many were written since they were judged."""
+        """Check every record, because notices were lost. Return the number of records written since their last
+        check."""
         cdef uint32_t slot
         cdef uint64_t found = 0
         for slot in range(<uint32_t>self.store.geometry.record_count):
@@ -110,7 +111,7 @@ cdef class Watch:
         return found
 
     def next(self, int64_t now_ns, int64_t wall_ns) -> tuple | None:
-        """The slot and the record that is to be told next; None if there is none now."""
+        """Return the slot and record of the next report; None if there is none now."""
         cdef uint64_t left
         cdef uint32_t slot
         cdef RecordState state
@@ -137,7 +138,7 @@ cdef class Watch:
         return None
 
     def next_deadline_ns(self, int64_t now_ns, int64_t wall_ns) -> int | None:
-        """When next() is to be called although nothing was written; None if there is no need to."""
+        """Return the time for the next call of next() if no record is written; None if there is none."""
         cdef int64_t deadline_ns = INT64_MAX
         if not self._can_pass:
             return None
@@ -156,7 +157,7 @@ cdef class Watch:
                 self.push(slot)
 
     cdef void wake(self, int64_t now_ns) noexcept:
-        """Queue what has changed and has rested long enough."""
+        """Queue changed slots whose rest has ended."""
         cdef uint32_t slot
         while self._resting != NOWHERE:
             slot = self._resting
@@ -170,7 +171,7 @@ cdef class Watch:
         return self._slots[slot].is_told and self._slots[slot].told_ns + self._interval_ns > now_ns
 
     cdef RecordState tell(self, uint32_t slot, int64_t now_ns, bint is_due):
-        """The record, which is told now, if it can be read, and passes or is due anyway."""
+        """Return the record and mark it as reported, if it can be read and passes the filter or is due."""
         cdef Head head
         cdef uint64_t[PARTS_MAX] part_generations
         cdef uint32_t size = self.store.geometry.payload_size
@@ -179,7 +180,7 @@ cdef class Watch:
         cdef uint8_t *now = <uint8_t *>PyBytes_AS_STRING(payload)
         cdef State state = take_soon(self.store.geometry, slot, now, &head, part_generations)
         if state != STATE_COHERENT:
-            if state != STATE_NEVER_WRITTEN: # somebody writes it without end: next time
+            if state != STATE_NEVER_WRITTEN:  # the record is being written all the time: retry later
                 self.unavailable += 1
                 self.touch(slot)
             return None
@@ -187,7 +188,7 @@ cdef class Watch:
         self.store.empty(now, &head)
         if head.merged & <uint32_t>RECORD_WITHDRAWN:
             if not self._slots[slot].is_told:
-                return None # nobody was told the record that is withdrawn
+                return None  # the withdrawn record was never reported
         elif self._slots[slot].is_told and not is_due and not self.passes(told, now):
             self.withheld += 1
             return None
@@ -230,7 +231,7 @@ cdef class Watch:
         return slot
 
     cdef void link(self, uint32_t slot) noexcept:
-        """To the end of the list: nothing was told later."""
+        """Append to the list as the last reported slot."""
         self._slots[slot].before, self._slots[slot].after = self._last, NOWHERE
         if self._last == NOWHERE:
             self._first = slot

@@ -26,11 +26,11 @@ def open_messages(
     offload: bool = False,
     **options: Any,
 ) -> NodeMessages:
-    """Messages of the node at "host:port", or of this host's: every update ("critical"), or of each topic no more than
-    `per_second` ("metered").
+    """Messages of the node at "host:port", or of this host's node: every update ("critical"), or at most `per_second`
+    updates of each topic ("metered").
 
-    `where` is a SQL condition on fields. With `convert`, prices are floats in arrays, too. With `offload` a process of
-    its own does the work. `options` are the others of ConsumerRequest: name, token, wait, timeout_s.
+    `where` is a SQL condition on fields. With `convert`, prices are floats, in arrays too. With `offload` a separate
+    process does the work. `options` are the others of ConsumerRequest: name, token, wait, timeout_s.
     """
     request = consumer_request(
         node, topics, cls=cls, per_second=per_second, where=where or "", is_converting=convert, **options
@@ -41,15 +41,15 @@ def open_messages(
 def open_records(
     node: str = AUTO, *topics: str, convert: bool = False, offload: bool = False, **options: Any
 ) -> Records:
-    """The newest records of a node of this host; otherwise as open_messages()."""
+    """The newest records of a node on this host. Parameters are those of open_messages()."""
     request = consumer_request(node, topics, cls="adaptive", is_converting=convert, **options)
     return Records(record_source(request, offload=offload))
 
 
 def consumer_request(node: str, topics: tuple[str, ...], **options: Any) -> ConsumerRequest:
-    """Checked, and the node found."""
+    """Check the request and find the node."""
     if not topics:
-        raise LocalProtocolError("a consumer needs topics", hint="'>' is everything")
+        raise LocalProtocolError("a consumer needs topics", hint="use '>' for all topics")
     for topic in topics:
         Interest.parse(topic)
     check_rate(options.get("per_second", 0.0))
@@ -60,14 +60,14 @@ def consumer_request(node: str, topics: tuple[str, ...], **options: Any) -> Cons
 def event_source(
     request: ConsumerRequest, *, offload: bool, models: ModelFinder | None = None, guard: Guard = NO_GUARD
 ) -> EventSource:
-    """Attached, here or in a process of its own. `models` finds models for those that are not shipped."""
+    """Attach a reader in this process or in an offload process. `models` finds models that are not shipped."""
     return offloaded_events(request, guard) if offload else EventReader(request, models, guard)
 
 
 def record_source(
     request: ConsumerRequest, *, offload: bool, models: ModelFinder | None = None, guard: Guard = NO_GUARD
 ) -> RecordSource:
-    """The same for records."""
+    """Attach a reader of records in this process or in an offload process."""
     if request.transport != "local":
         raise LocalProtocolError(
             "records are in shared memory, and the node is on another host", hint="run `penstock mux` on this host"

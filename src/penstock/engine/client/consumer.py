@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class ConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The node, and what the application wants of it."""
+    """The node, and the request of the application."""
 
     host: str
     port: int

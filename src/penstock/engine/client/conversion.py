@@ -12,8 +12,8 @@ MODELS_MAX = 256
 
 @lru_cache(MODELS_MAX)
 def converted_model(model: MessageModel) -> MessageModel:
-    """The model with its prices as floats at the same places: what FieldTable.converted() makes of a record is read by
-    it. The values are the same as those of the model itself; only their exact integers are gone."""
+    """The model with its prices as floats at the same offsets, for records made by FieldTable.converted(). Values
+    are those of the original model; only the exact integers are lost."""
     return dataclasses.replace(model, fields=tuple(map(_converted, model.fields)))
 
 

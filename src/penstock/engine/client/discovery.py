@@ -8,19 +8,19 @@ from penstock.net.place import answers, parse_place
 from penstock.net.udp import Address
 
 VARIABLE = "PENSTOCK_NODE"
-"""Of the environment: host:port."""
+"""Environment variable: host:port."""
 
 AUTO = "auto"
 PORTS = (MUX_PORT_DEFAULT, PLANT_PORT_DEFAULT, EDGE_PORT_DEFAULT)
-"""Where a node of this host is looked for: the one that is made for consumers first."""
+"""Ports to try on this host, beginning with the multiplexer's."""
 
 METERED_PORTS = (EDGE_PORT_DEFAULT, PLANT_PORT_DEFAULT, MUX_PORT_DEFAULT)
-"""The same for the metered class, which a multiplexer serves only if it is told to."""
+"""The same for the metered class, which a multiplexer serves only if configured."""
 
 
 def find_node(wish: str = AUTO, cls: ClassWish = "auto") -> Address:
-    """As `wish` says, host:port, or "auto" for what the environment says or else for this host's, one that is made for
-    the class first."""
+    """Return the node's address: `wish` is host:port, or "auto" for the environment variable or else a node on this
+    host, preferably one for the class."""
     said = os.environ.get(VARIABLE, "") if wish == AUTO else wish
     if said:
         return parse_place(said)
@@ -29,5 +29,5 @@ def find_node(wish: str = AUTO, cls: ClassWish = "auto") -> Address:
             return "127.0.0.1", port
     raise UnreachableError(
         "no distribution node answers on this host",
-        hint=f"start `penstock mux`, or say where one is: node=host:port, or {VARIABLE} in the environment",
+        hint=f"start `penstock mux`, or set node=host:port or the environment variable {VARIABLE}",
     )

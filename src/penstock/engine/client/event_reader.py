@@ -35,7 +35,7 @@ NOTHING = Program([], REJECT, b"")
 
 
 class EventReader(NodeConsumer):
-    """One thread takes; any may close."""
+    """One thread calls take(); any thread may close."""
 
     def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = NO_GUARD) -> None:
         self._intake = Intake(request.items_max, self._plan)
@@ -78,7 +78,7 @@ class EventReader(NodeConsumer):
         self._leave()
 
     def _take_notifications(self) -> bytes:
-        """Handle the notifications of the node, up to the first that brings events, which are returned."""
+        """Handle notifications of the node up to the first one with events, and return these events."""
         while (told := self._inbox.take()) is not None:
             match told:
                 case Attached():
@@ -147,7 +147,7 @@ class EventReader(NodeConsumer):
         return table, self._condition(model, version) if self.request.where else None
 
     def _condition(self, model: MessageModel | None, version: int) -> Program:
-        """The compiled condition for records of a model. A model without its fields never meets it."""
+        """The compiled condition for records of a model. Records of a model without its fields never match."""
         try:
             if model is not None:
                 return Predicate.compile(self.request.where, model, min(version, model.version)).program

@@ -49,7 +49,7 @@ class FilterWatch:
         self._closes_ns = 0
 
     def next(self, now_ns: int, wall_ns: int) -> tuple[int, int, RecordState] | None:
-        """Return model id, slot and record of the next notification; models are polled round-robin."""
+        """Return model id, slot and record of the next notification; models take turns."""
         if self.rule.session is not None and wall_ns >= self._closes_ns:
             opens_ns, self._closes_ns = self.rule.session.window(wall_ns)
             for watch in self.watches.values():
@@ -63,6 +63,6 @@ class FilterWatch:
         return None
 
     def wait_s(self, now_ns: int, wall_ns: int) -> float:
-        """Until something may be told although nothing was written."""
+        """Seconds until a report may be due although no record is written."""
         deadlines = [watch.next_deadline_ns(now_ns, wall_ns) for watch in self.watches.values()]
         return min(((each - now_ns) / NS_PER_SECOND for each in deadlines if each is not None), default=FOREVER_S)

@@ -1,9 +1,9 @@
-"""Notification filters: which changes of a record wake an application (docs/how-to/records.md).
+"""Notification filters: the changes of a record that wake an application (docs/how-to/records.md).
 
     NotificationFilter(fields=("bid_price",), moved={"bid_price": 0.05, "bid_size": "10%"}, per_second=4)
 
-A filter judges one record after the other. It compares each record with the last one that woke the application, so that
-many small moves count as one large move.
+A filter compares each record with the last one that woke the application, so that many small moves count as one large
+move.
 """
 
 import datetime as dt
@@ -31,8 +31,8 @@ Period = Annotated[float, msgspec.Meta(ge=0, le=PERIOD_S_MAX)]
 
 
 class TradingSession(msgspec.Struct, frozen=True):
-    """From `open` until just before `close`, on some days of the week (0 is Monday), by the clocks of a place. One that
-    closes before it opens lasts over midnight, and is of the day on which it opens."""
+    """From `open` until just before `close`, on some days of the week (0 is Monday), in a time zone. A session that
+    closes before it opens spans midnight, and belongs to the day on which it opens."""
 
     open: str
     close: str
@@ -41,10 +41,10 @@ class TradingSession(msgspec.Struct, frozen=True):
 
     @staticmethod
     def parse(text: str) -> "TradingSession":
-        """ "09:30-16:00 America/New_York"; without a zone, UTC."""
+        """Parse "09:30-16:00 America/New_York"; the default time zone is UTC."""
         found = SESSION.fullmatch(text)
         if found is None:
-            raise ConfigurationError(f"{text!r} is no session", hint="write 09:30-16:00 America/New_York")
+            raise ConfigurationError(f"{text!r} is not a session", hint="write 09:30-16:00 America/New_York")
         return TradingSession(found[1], found[2], found[3] or "UTC").checked()
 
     def checked(self) -> "TradingSession":
@@ -52,13 +52,18 @@ class TradingSession(msgspec.Struct, frozen=True):
             opens, closes = dt.time.fromisoformat(self.open), dt.time.fromisoformat(self.close)
             zoneinfo.ZoneInfo(self.zone)
         except (ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
-            raise ConfigurationError(f"a session from {self.open} to {self.close} in {self.zone}: {error}") from None
+            raise ConfigurationError(
+                f"invalid session from {self.open} to {self.close} in {self.zone}: {error}"
+            ) from None
         if opens == closes or not self.days or not all(0 <= day <= 6 for day in self.days):
-            raise ConfigurationError("a session lasts for a part of some days", hint="days are 0 (Monday) to 6")
+            raise ConfigurationError(
+                "a session needs different times of open and close, and at least one day",
+                hint="days are 0 (Monday) to 6",
+            )
         return self
 
     def window(self, now_ns: int) -> tuple[int, int]:
-        """Beginning and end of the session that is on, or comes next, in nanoseconds since 1970."""
+        """Begin and end of the current or next session, in nanoseconds since 1970."""
         zone = zoneinfo.ZoneInfo(self.zone)
         opens, closes = dt.time.fromisoformat(self.open), dt.time.fromisoformat(self.close)
         day = dt.datetime.fromtimestamp(now_ns // NS_PER_SECOND, zone).date() - dt.timedelta(1)
@@ -76,27 +81,28 @@ def _ns(moment: dt.datetime) -> int:
 
 
 class NotificationFilter(msgspec.Struct, frozen=True):
-    """Which updates of a record are told. Whatever is given must be met; nothing given lets everything pass."""
+    """The updates of a record that are reported. All given conditions must hold; without conditions every update
+    passes."""
 
     fields: tuple[str, ...] = ()
-    """At least one of these has another value."""
+    """At least one of these fields has changed."""
 
     moved: dict[str, float | str] = {}
-    """At least one of these has moved by more than so much, or by more than so many per cent ("1.5%"). A value that
-    appears or disappears has moved."""
+    """At least one of these values has moved by more than this amount, or by more than this percentage ("1.5%"). A
+    value that appears or disappears has moved."""
 
     per_second: Rate = 0.0
-    """Each record is told at most so often; what comes sooner is told, if it still is to be, when the time has come. 0:
-    no limit."""
+    """Maximum reports per second for each record; an earlier change is reported later if it still passes. 0: no
+    limit."""
 
     at_least_every: Period = 0.0
-    """Each record is told again after so many seconds, whether it has changed or not. 0: never without a reason."""
+    """Each record is reported again after this number of seconds, even if unchanged. 0: never."""
 
     session: TradingSession | None = None
-    """Nothing is told outside of it, not even later."""
+    """Changes outside of the session are not reported, not even later."""
 
     def checked(self) -> "NotificationFilter":
-        """ConfigurationError for what cannot be meant."""
+        """Raise ConfigurationError for contradictory or invalid values."""
         if not 0 <= self.per_second <= RATE_MAX or not 0 <= self.at_least_every <= PERIOD_S_MAX:
             raise ConfigurationError(
                 f"{self.per_second} per second, at least every {self.at_least_every} s",
@@ -104,7 +110,7 @@ class NotificationFilter(msgspec.Struct, frozen=True):
             )
         if self.per_second and 0 < self.at_least_every < 1 / self.per_second:
             raise ConfigurationError(
-                f"at least every {self.at_least_every} s is more than {self.per_second} per second"
+                f"at least every {self.at_least_every} s contradicts the limit of {self.per_second} per second"
             )
         for limit in self.moved.values():
             parse_limit(limit)
@@ -113,21 +119,21 @@ class NotificationFilter(msgspec.Struct, frozen=True):
         return self
 
     def can_pass(self, model: MessageModel) -> bool:
-        """Whether records of this model have what the filter looks at."""
+        """True if records of this model have the filter's fields."""
         names = model.fields_by_name
         return all(not wanted or any(name in names for name in wanted) for wanted in (self.fields, self.moved))
 
     def fields_in(self, model: MessageModel) -> list[str]:
-        """Those of `fields` that the model has."""
+        """The filter's `fields` that the model has."""
         return [name for name in self.fields if name in model.fields_by_name]
 
     def moves_in(self, model: MessageModel) -> list[tuple[str, float, bool]]:
-        """Field, limit in its own integers (or as a float), whether that is per cent instead."""
+        """Return field, limit in its own integers (or as a float), and True if the limit is a percentage."""
         return [self._move(model.fields_by_name[name]) for name in self.moved if name in model.fields_by_name]
 
     def _move(self, field: Field) -> tuple[str, float, bool]:
         if field.type in NO_NUMBER:
-            raise ConfigurationError(f"{field.name!r} is a {field.type}, it cannot move by so much")
+            raise ConfigurationError(f"{field.name!r} is a {field.type}, which cannot move by this amount")
         limit, is_share = parse_limit(self.moved[field.name])
         return field.name, float(limit if is_share else limit.scaleb(field.decimals)), is_share
 
@@ -139,19 +145,19 @@ def notification_filter(
     at_least_every: float = 0.0,
     session: "TradingSession | str | None" = None,
 ) -> NotificationFilter:
-    """A filter, checked. A session may be given as TradingSession.parse() takes it."""
+    """Make and check a filter. A session may be a text for TradingSession.parse()."""
     window = TradingSession.parse(session) if isinstance(session, str) else session
-    names = (fields,) if isinstance(fields, str) else tuple(fields)  # one name, written without brackets
+    names = (fields,) if isinstance(fields, str) else tuple(fields)  # a single name, given as a string
     return NotificationFilter(names, dict(moved or {}), per_second, at_least_every, window).checked()
 
 
 def parse_limit(limit: float | str) -> tuple[Decimal, bool]:
-    """How far something is to move, and whether that is per cent."""
+    """Return the limit, and True if it is a percentage."""
     text = str(limit).strip()
     try:
         value = Decimal(text.removesuffix("%"))
     except InvalidOperation:
         value = Decimal("NaN")
     if not value.is_finite() or value < 0:
-        raise ConfigurationError(f"nothing can move by more than {limit!r}", hint="write 0.05 or 1.5%")
+        raise ConfigurationError(f"{limit!r} is not a limit", hint="write 0.05 or 1.5%")
     return value, text.endswith("%")

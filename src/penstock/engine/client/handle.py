@@ -41,7 +41,7 @@ class ConsumerHandle:
         self.cancel()
 
     def _check(self) -> None:
-        """Raise the error that ended it, if any."""
+        """Raise the error that ended the handle, if any."""
         if self._error is not None:
             self.close()
             raise self._error

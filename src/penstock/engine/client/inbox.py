@@ -17,13 +17,13 @@ from penstock.net.secret import Secret
 
 INBOX_MAX = 65_536
 EVENTS_WAITING_MAX = 64
-"""Messages of events that are read ahead of the application. Then the node has to wait, and conflates."""
+"""Maximum number of event messages read ahead of the application. Above it, the node waits and conflates."""
 
 ROOM_LOOK_S = 0.001
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """Attached to the node; with the rings, if events do not come on the connection itself."""
+    """Attached to the node; with the rings, if events do not arrive on the connection itself."""
 
     welcome: Welcome
     ring: Segment | None = None
@@ -52,7 +52,7 @@ class Detached(msgspec.Struct, frozen=True):
     """The connection was lost; nothing follows until the next one."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """No effect: nothing is open."""
 
 
 class EventsReceived(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class EventsReceived(msgspec.Struct, frozen=True):
     data: bytes
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """No effect: nothing is open."""
 
 
 Notification: TypeAlias = Attached | RegionOpened | Detached | EventsReceived
@@ -69,8 +69,8 @@ Notification: TypeAlias = Attached | RegionOpened | Detached | EventsReceived
 
 class Inbox:
     """The listener of a link. `position` returns the number of the last event that the application has read.
-    `is_asking` is true while the application waits for an answer of the node; then messages that come before the
-    answer must not wait for the application."""
+    `is_asking` is true while the application waits for an answer of the node; messages before the answer must not
+    wait for the application then."""
 
     def __init__(self, secret: Secret | None, position: Callable[[], int], is_asking: Callable[[], bool]) -> None:
         self.position = position

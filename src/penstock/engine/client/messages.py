@@ -54,11 +54,11 @@ class Missed(msgspec.Struct, frozen=True):
     topic: str
     """Empty: any topic."""
     first: int
-    """Both inclusive: versions of the topic, or without a topic numbers of the node's events; 0 if unknown."""
+    """Both inclusive: versions of the topic, or numbers of the node's events if there is no topic; 0: unknown."""
     last: int
     cause: str
-    """"overrun", "slow", "upstream", "saturated" as the node says; "restarted": another run of the node, after which
-    nobody knows; "removed": the node does not give this topic any more."""
+    """"overrun", "slow", "upstream", "saturated": reported by the node; "restarted": the node was restarted, and
+    losses are unknown; "removed": the node no longer provides this topic."""
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ class _Item:
 
 
 class NodeMessages(ConsumerHandle):
-    """One thread or task reads; any may close."""
+    """One thread or task reads; any thread may close."""
 
     def __init__(
         self, source: EventSource, topics: Sequence[str], *, is_converting: bool = False, losses_max: int = LOSSES_MAX
@@ -159,7 +159,7 @@ class NodeMessages(ConsumerHandle):
     # For the application
 
     def next(self, timeout: float | None = None) -> ReadableRecord | None:
-        """The next message, or None if there is none within `timeout` seconds. Raises the error that ended it."""
+        """The next message, or None after `timeout` seconds. Raises the error that ended the subscription."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._check()
         while (message := self._next_ready()) is None:
@@ -176,7 +176,7 @@ class NodeMessages(ConsumerHandle):
                 yield message
 
     async def __aiter__(self) -> AsyncIterator[ReadableRecord]:
-        """The same in an asyncio loop; a thread waits for it."""
+        """Messages in an asyncio loop; a thread waits for them."""
         while not self._is_closed:
             while (message := self._next_ready()) is not None:
                 yield message
@@ -212,7 +212,7 @@ class NodeMessages(ConsumerHandle):
 
     @property
     def loss_count(self) -> int:
-        """How many loss receipts there were; `losses` has the newest of them."""
+        """Total number of loss receipts; `losses` has the newest ones."""
         return self._record.loss_count
 
     @property
@@ -406,4 +406,4 @@ class NodeBatch:
 
 def check_rate(per_second: float) -> None:
     if not 0 <= per_second <= RATE_MAX:  # nor NaN
-        raise ConfigurationError(f"{per_second} is no rate", hint="updates per second; 0 asks for unmetered ones")
+        raise ConfigurationError(f"{per_second} is not a rate", hint="updates per second; 0 asks for unmetered ones")

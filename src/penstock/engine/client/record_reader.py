@@ -48,7 +48,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class RecordsReader(NodeConsumer):
-    """Any thread may read. One at a time handles messages of the node; the others continue without waiting."""
+    """Any thread may read. One thread at a time handles messages of the node; the others continue without waiting."""
 
     def __init__(self, request: ConsumerRequest, models: ModelFinder | None = None, guard: Guard = NO_GUARD) -> None:
         self._attached: Attached | None = None
@@ -61,7 +61,7 @@ class RecordsReader(NodeConsumer):
         self._watch_number = 0
         self._overruns = 0
         self._sessions: deque[SessionEvent] = deque(maxlen=SESSIONS_MAX)
-        self._ended = [0, 0, 0]  # reads, withheld, unavailable of regions and watches that were closed
+        self._ended = [0, 0, 0]  # reads, withheld, unavailable: sums of closed regions and watches
         self._is_live = False
         self._is_over = False
         self._messages_lock = threading.RLock()
@@ -123,7 +123,7 @@ class RecordsReader(NodeConsumer):
         self._handle_messages(0.0)
         place = self._places.get(topic)
         if place is None:
-            raise NotFoundError(f"there is no record of {topic!r}", hint="is it among the topics that were asked for?")
+            raise NotFoundError(f"no record of {topic!r}", hint="check that it matches the subscription")
         return place, self._regions.get(place.model_id)
 
     # Changes
@@ -221,7 +221,7 @@ class RecordsReader(NodeConsumer):
     # Messages of the node
 
     def _handle_messages(self, timeout: float) -> None:
-        """Handle messages of the node that are there or arrive within the time, unless another thread does."""
+        """Handle messages of the node that are available or arrive within the timeout, unless another thread does."""
         if not self._messages_lock.acquire(timeout=max(timeout, 0.0)):
             return
         try:
@@ -315,12 +315,12 @@ class RecordsReader(NodeConsumer):
                 filter_watch.watches[place.model_id].expel(place.slot)
 
     def _open(self, opened: RegionOpened) -> None:
-        """Open the region with the records of a model, in place of the former one."""
+        """Open the region with the records of a model, in place of the previous one."""
         model_id = opened.opened.model_id
         model = self.model(model_id, opened.opened.model_version)
         try:
             if model is None:
-                raise LocalProtocolError(f"nobody knows model {model_id}")
+                raise LocalProtocolError(f"model {model_id} is unknown")
             store = RecordStore(opened.segment, model, opened.marks, is_converting=self.request.is_converting)
         except PenstockError as error:
             log.warning("region_refused", model_id=model_id, error=str(error))

@@ -1,13 +1,4 @@
-"""Records of a node as an application reads them: the adaptive class (docs/how-to/records.md).
-
-    with Records(RecordsReader(request)) as quotes:
-        print(quotes["md.us.eq.AAPL.quote"].bid_price)
-        for quote in quotes.changes(fields=["bid_price"], per_second=4):
-            print(quote.topic, quote.bid_price, quote.source.changed)
-
-A message's `seq` counts the record's updates, its `source` says which fields have changed since the read before, over
-which updates the read goes, and when the producer made it.
-"""
+"""Records of a node as an application reads them: the adaptive class (docs/how-to/records.md)."""
 
 import asyncio
 import time
@@ -39,26 +30,26 @@ class Records(ConsumerHandle):
         self._records = source
 
     def __getitem__(self, topic: str) -> Message:
-        """The newest record; NotFoundError if there is none."""
+        """The newest record. Raises NotFoundError if there is none."""
         if (message := self.get(topic)) is None:
             raise NotFoundError(
-                f"there is no record of {topic!r}",
+                f"no record of {topic!r}",
                 hint="is it among the topics that were asked for? What is never put together, such as trades, has no "
                 "record: subscribe() to it",
             )
         return message
 
     def get(self, topic: str) -> Message | None:
-        """The newest record, None if there is none."""
+        """The newest record, or None."""
         state = self._source.read(topic, 0.0, only_updated=False)
-        if state is None:  # or only not yet
+        if state is None:  # or not yet
             wait = 0.0 if self._source.is_live() else FIRST_WAIT_S
             state = self._source.read(topic, wait, only_updated=False)
         return None if state is None else _message(topic, state)
 
     def read(self, topic: str, timeout: float | None = 0.0) -> Message | None:
-        """The newest record if it was updated since it was read last, or is within `timeout` seconds (None waits
-        without end); else None."""
+        """The newest record, if it was updated since the last read or is updated within `timeout` seconds (None: no
+        limit); otherwise None."""
         state = self._source.read(topic, timeout, only_updated=True)
         return None if state is None else _message(topic, state)
 
@@ -67,7 +58,7 @@ class Records(ConsumerHandle):
         return self._source.is_updated(topic)
 
     def delta(self, topic: str) -> tuple[str, ...]:
-        """The names of the fields that differ from what was read last; all of them before the first read."""
+        """The names of the fields that differ from the last read; all of them before the first read."""
         return self._source.delta(topic)
 
     def changes(
@@ -118,7 +109,7 @@ class Records(ConsumerHandle):
 
 
 class Changes:
-    """Made by Records.changes(). One thread or task reads; any may change the filter."""
+    """Created by Records.changes(). One thread or task reads; any thread may change the filter."""
 
     def __init__(self, source: Callable[[], RecordSource], number: int, rule: NotificationFilter) -> None:
         self.rule = rule
@@ -137,7 +128,7 @@ class Changes:
                 return None
 
     def batch(self, timeout: float = 0.0) -> list[Message]:
-        """All records that pass the filter now, or else the first within the time."""
+        """All records that pass the filter now, or the first one within the timeout."""
         return [_message(topic, state) for topic, state in self._take(CHANGES_MAX, timeout)]
 
     def __iter__(self) -> Iterator[Message]:
@@ -146,7 +137,7 @@ class Changes:
                 yield message
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """The same in an asyncio loop; a thread waits for it."""
+        """Changes in an asyncio loop; a thread waits for them."""
         while not self._is_closed:
             if (message := await asyncio.to_thread(self.next, SLICE_S)) is not None:
                 yield message

@@ -10,16 +10,16 @@ from penstock.middleware.core.events import SessionEvent
 from penstock.model import MessageModel
 
 Note: TypeAlias = Literal["overrun", "detached", "resumed", "restarted"]
-"""What happened besides events: the ring was overrun; the connection to the node was lost; it is back, and events
-continue where they ended; it is back, but the node was restarted, and its numbers begin again."""
+"""Incidents between events: the ring was overrun; the connection to the node was lost; the connection is back, and
+events continue; the connection is back after a restart of the node, and event numbers start again."""
 
 
 class EventBlock(msgspec.Struct, frozen=True, array_like=True):
     data: bytes = b""
-    """Whole, checked events without duplicates, each of an item that was defined before."""
+    """Complete, checked events without duplicates, each of an item that was defined before."""
 
     notes: list[Note] = []
-    """What happened before these events."""
+    """Incidents before these events."""
 
 
 class EventCounts(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class RecordCounts(msgspec.Struct, frozen=True):
     withheld: int
     """Changes that the filters dropped."""
     unavailable: int
-    """Times that a record could not be read, because it was being written all the time."""
+    """Reads that failed because the record was being written all the time."""
     overruns: int
     """Times that notices were lost, and all records were checked instead."""
     detachments: int
@@ -76,7 +76,8 @@ class RecordSource(NodeSource, Protocol):
     def topics(self) -> list[str]: ...
 
     def read(self, topic: str, timeout: float | None, *, only_updated: bool) -> RecordState | None:
-        """The newest record. None if there is none within the time, or with `only_updated` none since the last read."""
+        """The newest record. None if there is none within the timeout, or with `only_updated` none since the last
+        read."""
 
     def is_updated(self, topic: str) -> bool: ...
 

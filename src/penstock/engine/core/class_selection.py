@@ -19,14 +19,14 @@ CRITICAL, METERED = TransmissionClass.CRITICAL, TransmissionClass.METERED
 
 
 class ItemKind(NamedTuple):
-    """The properties of an item that the selection depends on. Items of one kind have the same."""
+    """The properties of an item that determine its selection. Items of one kind have equal properties."""
 
     model_id: int
     concerning: frozenset[int]
     """Indices of the node's rules that may apply to the topic."""
 
     per_second: float
-    """The limit of its rate; 0 for none."""
+    """The limit of its rate; 0: none."""
 
 
 class ClassSelection(NamedTuple):
@@ -100,7 +100,7 @@ class ClassSelector:
     ) -> ConsumerClasses:
         served = self._served if classes is None else self._served & {NUMBERS[each] for each in classes}
         if not served:
-            raise LocalProtocolError(f"none of the classes of consumer {name!r} is served here")
+            raise LocalProtocolError(f"this node serves none of the classes of consumer {name!r}")
         return ConsumerClasses(
             self._classifier.profile(name, destination, overrides), served, name, destination, overrides
         )
@@ -135,7 +135,7 @@ class ClassSelector:
         return self._spans[model_id]
 
     def kind(self, topic: str, model_id: int) -> ItemKind:
-        """Valid until the rules change or a model is learned."""
+        """Return the kind of an item, which is valid until the rules change or a model is learned."""
         model = self._models.get(model_id)
         per_second = self.limits.of_item(topic, "" if model is None else model.name)
         return ItemKind(model_id, self._classifier.rules.concerning(topic), per_second)

@@ -1,18 +1,18 @@
-"""Which class an update is sent in: ordered rules, the first that holds decides.
+"""Class rules: the first rule that applies to an update decides the class in which it is sent.
 
-    default = "critical"                    # what no rule speaks of; alone it is the static class of a node
+    default = "critical"                    # for updates without a matching rule; alone: the static class of a node
 
     [[rule]]
     class = "adaptive"
-    topics = ["md.us.eq.*.quote"]           # patterns as subscribers write them; left out: any
-    models = ["quote"]                      # names; left out: any
+    topics = ["md.us.eq.*.quote"]           # patterns as in subscriptions; default: any
+    models = ["quote"]                      # names; default: any
     where = "bid_size > 100 and venue = 'XNAS'"     # SQL over the fields: exact, ranges, prefixes (LIKE 'AA%')
-    matches = { symbol = "[A-M].*" }        # regular expressions (RE2), from end to end, of texts and enums
-    consumers = ["screen-*", "10.1.*"]      # names or destinations, * for anything; left out: all
+    matches = { symbol = "[A-M].*" }        # regular expressions (RE2) for entire texts and enum names
+    consumers = ["screen-*", "10.1.*"]      # names or destinations, * for anything; default: all
 
-What a rule says of topics, models and consumers is settled when a consumer gets an item; only where and matches are
-looked at for each record, by compiled code. A rule whose fields a model does not have does not hold for it. Models that
-are never conflated are never adaptive: they are critical instead.
+Topics, models and consumers of rules are checked when a consumer gets an item; only `where` and `matches` are checked
+for each record, by compiled code. A rule does not apply to models without its fields. Models that are never conflated
+are never adaptive: they are critical instead.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ INSTEAD = {
     ADAPTIVE: (ADAPTIVE, METERED, CRITICAL),
     METERED: (METERED, ADAPTIVE, CRITICAL),
 }
-"""By class, what takes its place where it is not served."""
+"""By class: substitutes for a class that the node does not serve, in order of preference."""
 
 RULES_MAX = 1_000
 REGEX_MEMORY_BYTES_MAX = 1 << 20
@@ -51,7 +51,7 @@ Texts = Annotated[tuple[Text, ...], msgspec.Meta(max_length=1_000)]
 
 
 class ClassRule(Config, frozen=True):
-    """Holds where everything that it says holds."""
+    """A rule applies if all of its conditions hold."""
 
     cls: ClassName = msgspec.field(name="class")
     topics: Texts = ()
@@ -64,7 +64,7 @@ class ClassRule(Config, frozen=True):
         super().__post_init__()
         for topic in self.topics:
             if Interest.parse(topic).kind is InterestKind.TAG:
-                raise ConfigurationError(f"{topic!r} is no pattern of topics", where="rule: topics")
+                raise ConfigurationError(f"{topic!r} is not a topic pattern", where="rule: topics")
         for expression in self.matches.values():
             _expression(expression)
 
@@ -74,7 +74,7 @@ class ClassRule(Config, frozen=True):
 
 
 class ClassMap(Config, frozen=True, dict=True):
-    """The rules of a node, or of one consumer; the module's text says how they are written."""
+    """The rules of a node or of one consumer; the module's docstring describes their syntax."""
 
     default: ClassName = "critical"
     rule: Annotated[tuple[ClassRule, ...], msgspec.Meta(max_length=RULES_MAX)] = ()
@@ -88,7 +88,7 @@ class ClassMap(Config, frozen=True, dict=True):
         return ClassMap.parse(read_document(Path(path)), where=str(path))
 
     def check(self, models: Iterable[MessageModel] = ()) -> None:
-        """A ConfigurationError names a rule that no model could meet: none of the shipped ones, none of these."""
+        """Raise ConfigurationError for a rule that fits none of the shipped models and none of `models`."""
         known = [*map(shipped, shipped_names()), *models]
         for index, rule in enumerate(self.rule):
             named = [model for model in known if not rule.models or model.name in rule.models]
@@ -99,7 +99,7 @@ class ClassMap(Config, frozen=True, dict=True):
                 raise ConfigurationError(errors[0], where=f"rule[{index}]")
 
     def allowing(self, *consumer: str) -> tuple[int, ...]:
-        """The rules that may hold for a consumer with this name and destination."""
+        """Indices of the rules that may apply to a consumer with this name and destination."""
         return tuple(
             index
             for index, rule in enumerate(self.rule)
@@ -108,7 +108,7 @@ class ClassMap(Config, frozen=True, dict=True):
         )
 
     def concerning(self, topic: str) -> frozenset[int]:
-        """The rules that may hold for an item with this topic."""
+        """Indices of the rules that may apply to an item with this topic."""
         everywhere = self._everywhere
         return everywhere.union(self._table.match(topic)) if len(everywhere) < len(self.rule) else everywhere
 
@@ -126,17 +126,17 @@ class ClassMap(Config, frozen=True, dict=True):
 
 
 class Profile:
-    """The rules that may hold for one consumer: its own, then the node's."""
+    """The rules that may apply to one consumer: its own, then the node's."""
 
     def __init__(self, maps: Sequence[ClassMap], consumer: Sequence[str]) -> None:
         self._allowing = [(each, each.allowing(*consumer)) for each in maps]
 
     def concerning(self, topic: str) -> tuple[frozenset[int], ...]:
-        """Of each of the maps, the rules that may hold for an item with this topic."""
+        """For each of the two maps: the rules that may apply to an item with this topic."""
         return tuple(each.concerning(topic) for each, _ in self._allowing)
 
     def rules(self, concerning: Sequence[frozenset[int]], model: str) -> tuple[ClassRule, ...]:
-        """Those that may hold for an item of which these do, in their order."""
+        """Those of these rules that may apply to items of the model, in order."""
         found: list[ClassRule] = []
         for (each, allowing), concerned in zip(self._allowing, concerning, strict=True):
             found += [each.rule[index] for index in allowing if index in concerned]
@@ -144,7 +144,7 @@ class Profile:
 
 
 class Classifier:
-    """The rules of a node, compiled for what asks; for one thread. They never change; a node takes another one."""
+    """The compiled rules of a node, for one thread. Rules never change; the node replaces the Classifier."""
 
     def __init__(self, rules: ClassMap) -> None:
         self.rules = rules
@@ -152,28 +152,28 @@ class Classifier:
         self._tests: dict[tuple[str, str, MessageModel], ValueTest] = {}
 
     def profile(self, name: str, destination: str = "", overrides: ClassMap | None = None) -> Profile:
-        """What concerns a consumer; its own rules come first. The default of its own rules is not looked at."""
+        """The rules for a consumer; its own rules come first. The default of its own rules is ignored."""
         return Profile((self.rules,) if overrides is None else (overrides, self.rules), (name, destination))
 
     def program(
         self, profile: Profile, topic: str, model: MessageModel, version: int, *, is_relieved: bool = False
     ) -> ClassProgram:
-        """How records of this version on this topic are classified; kept as long as the classifier. If relieved, what
-        is critical and may be conflated is adaptive."""
+        """Return the program that classifies records of this version on this topic; cached in the classifier. With
+        relief, critical updates that allow conflation become adaptive."""
         rules = profile.rules(profile.concerning(topic), model.name)
         return self.program_of(rules, model, version, is_relieved=is_relieved)
 
     def program_of(
         self, rules: tuple[ClassRule, ...], model: MessageModel, version: int, *, is_relieved: bool
     ) -> ClassProgram:
-        """The same of items for which these rules may hold."""
+        """Return the program for items to which these rules may apply."""
         version = min(version, model.version)
         key = (*map(id, rules), model.id, model.version, version, is_relieved)
         known = self._programs.get(key)
         if known is None:
             if len(self._programs) >= PROGRAMS_MAX:
-                raise LimitError(f"rules, models and versions are combined in {PROGRAMS_MAX} ways already")
-            # The rules are kept with the program: as long as they live, nothing else has their ids.
+                raise LimitError(f"the combinations of rules, models and versions exceed {PROGRAMS_MAX}")
+            # The rules are stored with the program, so that their ids are not reused.
             known = self._programs[key] = (self._compiled(rules, model, version, is_relieved), rules)
         return known[0]
 
@@ -198,7 +198,7 @@ class Classifier:
         key = (name, expression, model)
         if key not in self._tests:
             field, compiled = model.fields_by_name[name], _expression(expression)
-            # An empty text of an optional field is a missing one, which matches nothing.
+            # The empty text of an optional field represents a missing value, which matches nothing.
             self._tests[key] = ValueTest(
                 field, lambda value: (value != b"" or not field.optional) and compiled.fullmatch(value) is not None
             )
@@ -206,7 +206,7 @@ class Classifier:
 
 
 def nearest(cls: int, served: frozenset[int], *, is_conflatable: bool) -> int:
-    """The class that takes the place of `cls` where only some are served; 0 if none of them may."""
+    """The substitute for `cls` among the served classes; 0 if there is none."""
     for instead in INSTEAD[cls]:
         if instead in served and (is_conflatable or instead != ADAPTIVE):
             return instead
@@ -221,13 +221,13 @@ def _final(name: ClassName, may_conflate: bool, is_relieved: bool) -> int:
 
 
 def _misfit(rule: ClassRule, model: MessageModel, version: int) -> str:
-    """Why the rule cannot hold for records of this version of the model; empty if it can."""
+    """The reason why the rule cannot apply to records of this version of the model; empty if it can."""
     for name in rule.matches:
         field = model.fields_by_name.get(name)
         if field is None or field.since > version:
             return f"model {model.name!r} has no field {name!r}"
         if field.type not in ("text", "enum"):
-            return f"field {name!r} is {field.type_text}, expressions are for texts and enums"
+            return f"field {name!r} is {field.type_text}, expressions need texts or enums"
     if rule.where:
         try:
             Predicate.compile(rule.where, model, version)
@@ -247,5 +247,5 @@ def _expression(expression: str) -> "re2._Regexp":
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if error.args else "cannot be compiled"
         raise ConfigurationError(
-            f"the regular expression {expression[:80]!r} is refused: {reason}", hint="expressions follow RE2's syntax"
+            f"the regular expression {expression[:80]!r} is refused: {reason}", hint="use RE2 syntax"
         ) from None

@@ -6,7 +6,7 @@ from penstock.engine.control import ClassName
 
 
 class ClassRecord(msgspec.Struct, frozen=True):
-    """What a consumer got in one class."""
+    """The deliveries of a consumer in one class."""
 
     sent: int
     """Events, or records written into its regions."""
@@ -16,11 +16,11 @@ class ClassRecord(msgspec.Struct, frozen=True):
     """Updates that were merged into a later event."""
 
     congested: int
-    """Times that there was no room for an event."""
+    """Times that an event did not fit."""
 
 
 class ConsumerDistributionRecord(msgspec.Struct, frozen=True):
-    """One consumer, as it is now."""
+    """The current state of one consumer."""
 
     consumer: int
     name: str
@@ -30,10 +30,10 @@ class ConsumerDistributionRecord(msgspec.Struct, frozen=True):
 
     subscriptions: int
     topics: int
-    """Different topics and patterns that it subscribed to."""
+    """Number of distinct topics and patterns in its subscriptions."""
 
     items: int
-    """Items that it gets."""
+    """Number of its items."""
 
     classes: dict[ClassName, ClassRecord]
     """The classes that it is served."""
@@ -41,10 +41,10 @@ class ConsumerDistributionRecord(msgspec.Struct, frozen=True):
     overruns: int
     receipts: int
     waiting: int
-    """Refreshes to be written."""
+    """Number of refreshes to be written."""
 
     pending: int
-    """Items of the adaptive class that are owed their value."""
+    """Items of the adaptive class with a pending value."""
 
     is_behind: bool
     """True if it is served from the history, because it was too slow."""

@@ -1,7 +1,7 @@
 """The distribution engine: takes updates, and sends every consumer its events in its class.
 
-subscriptions.py knows who subscribed to what, class_selection.py in which class a consumer gets an item; interests.py
-applies both to the kernel, whose way in is kernel/_distribute.pyx.
+subscriptions.py has the subscriptions, class_selection.py selects the class of a consumer's items; interests.py
+applies both to the kernel, whose interface is kernel/_distribute.pyx.
 """
 
 import weakref
@@ -141,11 +141,11 @@ class DistributionEngine:
         self._interests = Interests(config, self.kernel, self._subscriptions, self._selector, self.counters)
         self._regions = RegionRequests(config, self.kernel, self._selector, self.counters)
         self._attached: dict[int, Attach] = {}
-        self._feeds: dict[str, int] = {"": 0}  # numbers of feeds, as the kernel knows them
+        self._feeds: dict[str, int] = {"": 0}  # numbers of feeds in the kernel
         self._sessions: dict[tuple[str, int], SessionEvent] = {}  # by feed and source stream: the last event
         self._unsent_sessions: dict[
             int, list[tuple[str, int]]
-        ] = {}  # by consumer: streams whose sessions it still needs
+        ] = {}  # by consumer: streams whose sessions were not sent yet
 
     def handle(self, event: EngineEvent, now_ns: int) -> list[EngineInstruction]:
         self._interests.now_ns = now_ns
@@ -243,10 +243,10 @@ class DistributionEngine:
 
     @property
     def relief(self) -> Relief:
-        """Shows whether the node sends conflatable updates as adaptive instead of critical."""
+        """Shows whether the node sends updates that allow conflation as adaptive instead of critical."""
         return self._selector.relief
 
-    # What the data thread calls
+    # Calls of the data thread
 
     def publish(
         self,
@@ -258,17 +258,19 @@ class DistributionEngine:
         version: int = 0,
         source: tuple[int, int, int] | None = None,
     ) -> bool:
-        """Take one update and serve the consumers of its item. False if the item is not kept, or the topic invalid.
+        """Take one update and serve the consumers of its item. False if the item is not kept, or if the topic is
+        invalid.
 
-        `started_ns` is when its processing began, by the wall clock. `version` is the item's at the plant that counts
-        it; 0: one more than before. `source` is the feed_number(), source stream and session tag that it came from.
+        `started_ns` is the begin of its processing, by the wall clock. `version` is the item's version at the plant
+        that counts it; 0: one more than before. `source` has the feed_number(), source stream and session tag of its
+        origin.
         """
         self._interests.now_ns = now_ns
         return self.kernel.publish(topic, model.id, model.version, record, started_ns, version, now_ns, 1, source)
 
     def distribute(self, batch: MessageBatch, now_ns: int, started_ns: int = 0, feed: int = 0) -> int:
-        """Take all messages of a batch, which came from a feed (feed_number()), and serve the consumers of their items.
-        Returns how many were taken."""
+        """Take all messages of a batch from a feed (feed_number()), and serve the consumers of their items. Return
+        the number of messages taken."""
         self._interests.now_ns = now_ns
         return self.kernel.distribute(batch, now_ns, started_ns, feed)
 
@@ -281,13 +283,13 @@ class DistributionEngine:
         return number
 
     def serve(self, now_ns: int, budget_bytes: int = -1) -> int:
-        """Write events that wait, at most about `budget_bytes`: after a session took bytes out of its buffer, at
-        next_deadline_ns(), or in turns where the output is limited. Returns how many bytes the classes wrote."""
+        """Write waiting events, at most about `budget_bytes`: after a session has sent bytes of its buffer, at
+        next_deadline_ns(), or in turns if the output is limited. Return the number of bytes that the classes wrote."""
         self._interests.now_ns = now_ns
         return self.kernel.serve(now_ns, budget_bytes)
 
     def take(self) -> list[EngineInstruction]:
-        """The instructions that follow from the calls above; handle() returns them itself."""
+        """Return the instructions that result from the calls above; handle() returns its own."""
         self._resend_sessions()
         ready = self.kernel.consumers.take_ready()
         answers: list[EngineInstruction] = [Ready(tuple(ready))] if ready else []
@@ -298,7 +300,7 @@ class DistributionEngine:
         return self.kernel.consumers.take_ready()
 
     def current(self, topics: Sequence[str], count_max: int | None = None) -> list[CurrentItem]:
-        """The current state of the items that match, or of the first of them: a static read (TP-1)."""
+        """The current state of the matching items, or of the first ones: a static read (TP-1)."""
         items = self.kernel.items
         return [
             CurrentItem(item, items.topic(item), *items.model(item), *items.position(item), items.record(item))
@@ -309,7 +311,7 @@ class DistributionEngine:
         """The state of a consumer, for operators."""
         attached = self._attached.get(consumer)
         if attached is None:
-            raise LocalProtocolError(f"there is no consumer {consumer}")
+            raise LocalProtocolError(f"unknown consumer {consumer}")
         counts = self.kernel.counts(consumer)
         subscriptions = self._subscriptions.of(consumer).values()
         sinks = {"ring": attached.sinks.ring, "buffer": attached.sinks.buffer, "notices": attached.sinks.notices}
@@ -331,7 +333,7 @@ class DistributionEngine:
         )
 
     def records(self, count_max: int | None = None) -> list[ConsumerDistributionRecord]:
-        """The state of all consumers, or of those that were attached first."""
+        """The state of all consumers, or of those that attached first."""
         return [self.record(consumer) for consumer in islice(self._attached, count_max)]
 
     @property
@@ -373,7 +375,7 @@ class DistributionEngine:
                 self.kernel.refresh_withdrawn(event.consumer)
             self._regions.check(event.consumer)
         except PenstockError:
-            self._subscriptions.close(subscription)  # first: what others have is chosen without it
+            self._subscriptions.close(subscription)  # first: the selection for other subscriptions must not include it
             self._interests.unsubscribe(subscription)
             raise
         if len(self._subscriptions.of(event.consumer)) == 1 and not is_replay:  # a replay has its own SESSION events
@@ -415,7 +417,7 @@ class DistributionEngine:
                     self._sessions
                 )  # session events may be among the lost events
         for subscription in self._subscriptions.of(event.consumer).values():
-            if not subscription.awaits:  # its mark may be among what was lost
+            if not subscription.awaits:  # its mark may be among the lost events
                 self._live(subscription)
         self.kernel.serve_consumer(event.consumer, self._interests.now_ns)
         self.counters.add("rings_overrun")
@@ -427,15 +429,15 @@ class DistributionEngine:
             return
         tag = event.tag
         if known is not None and known.tag == tag and known.session and not event.has_name_of(known):
-            tag = 0  # two sessions may have one tag: nothing of the other one has come yet
+            tag = 0  # two sessions may have the same tag: nothing of the other one has arrived yet
         feed, now_ns = self.feed_number(event.feed), self._interests.now_ns
         count = self.kernel.withdraw_stream(feed, event.stream_id, tag, event.kind != "end", now_ns)
         self.counters.add("records_withdrawn", count)
         self._send_session(event, is_first=known is None)
 
     def _forward_session(self, body: bytes) -> None:
-        """The upstream node reports the same. It withdraws the records itself, but only those that it has: after a
-        restart it has none of an earlier session."""
+        """The upstream node reports a session. It withdraws its records itself, but after a restart it has no
+        records of an earlier session."""
         try:
             event = decode_session(body)
         except RemoteProtocolError:
@@ -464,7 +466,7 @@ class DistributionEngine:
         return True
 
     def _send_session(self, event: SessionEvent, *, is_first: bool) -> None:
-        if event.kind == "running" and not is_first:  # its begin was not heard
+        if event.kind == "running" and not is_first:  # its begin was missed
             event = msgspec.structs.replace(event, kind="begin")
         self.kernel.send_session(encode_session(event), self._interests.now_ns)
 

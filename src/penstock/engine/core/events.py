@@ -1,6 +1,6 @@
 """The events that the distribution engine handles, and the instructions that it returns.
 
-A **consumer** is a small number that the driver chooses; a **subscription** is a number that the consumer
+A **consumer** is identified by a small number that the driver chooses, a **subscription** by a number that the consumer
 chooses. An **item** is a topic with a message model; the engine has its current record.
 
     Attach, Detach                    a consumer with its sinks
@@ -66,7 +66,7 @@ class Attach(msgspec.Struct, frozen=True):
 
 
 class Detach(msgspec.Struct, frozen=True):
-    """A consumer is gone. An unknown consumer is no error."""
+    """A consumer has left. No effect for an unknown consumer."""
 
     consumer: int
 
@@ -82,8 +82,8 @@ class Subscribe(msgspec.Struct, frozen=True):
     """For the metered class: updates per second of each item; 0: the node's maximum."""
 
     after: int = 0
-    """The number of the last critical update that it had of these topics, if this engine gave it: what came since is
-    sent instead of the image, as far as it is known. 0: none."""
+    """The number of the last critical update of these topics that the consumer has, if this engine assigned it:
+    later updates are sent instead of the image, as far as they are logged. 0: none."""
 
 
 class Modify(msgspec.Struct, frozen=True):
@@ -112,9 +112,9 @@ class RegionOpened(msgspec.Struct, frozen=True):
 
 
 class Overrun(msgspec.Struct, frozen=True):
-    """The consumer has lost its place in a ring. In that of events, its last event of kind UPDATE and class critical is
-    `last_number`, 0 for none: the ring begins anew, with the updates it missed or a receipt and refreshes. That of
-    notices begins anew with all its records."""
+    """A ring of the consumer was overrun. Ring of events: the last critical UPDATE that was read is `last_number`
+    (0: none), and the ring starts again with the missed updates, or a receipt and refreshes. Ring of notices: it
+    starts again with all records."""
 
     consumer: int
     last_number: int
@@ -122,7 +122,7 @@ class Overrun(msgspec.Struct, frozen=True):
 
 
 class Updates(msgspec.Struct, frozen=True):
-    """Whole messages, in order."""
+    """Complete messages, in order."""
 
     messages: MessageBatch | Sequence[PacketMessage]
     feed: str = ""
@@ -169,8 +169,8 @@ class Reconcile(msgspec.Struct, frozen=True):
 
 
 class SessionTold(msgspec.Struct, frozen=True):
-    """A session event from the upstream node; this node forwards it. Withdrawals arrive separately for each item. This
-    node itself withdraws records of ended sessions that the upstream node does not know, because it restarted."""
+    """A session event of the upstream node, to be forwarded. Withdrawals arrive separately for each item. This node
+    itself withdraws records of ended sessions that a restarted upstream node does not know."""
 
     body: bytes
 
@@ -238,14 +238,14 @@ EngineEvent: TypeAlias = (
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The buffers of these consumers have events to send. Each is named once until its driver asks again."""
+    """The buffers of these consumers have events to send. Each consumer is listed once until its driver asks again."""
 
     consumers: tuple[int, ...]
 
 
 class OpenRegion(msgspec.Struct, frozen=True):
-    """Make a region for at least so many records of the model, and say RegionOpened; the one before, if there was one,
-    is not written any more then."""
+    """Create a region for at least this number of records of the model, and pass RegionOpened; an earlier region is
+    no longer written then."""
 
     consumer: int
     model: MessageModel
@@ -253,8 +253,8 @@ class OpenRegion(msgspec.Struct, frozen=True):
 
 
 class RegionTooLarge(msgspec.Struct, frozen=True):
-    """The consumer would need a region of more records than there may be: it gets no record of what came last. It is to
-    be told, and served no longer."""
+    """The consumer needs a region above the limit of records, so it gets no record of the last items. The driver has
+    to end it with an error."""
 
     consumer: int
     record_count: int

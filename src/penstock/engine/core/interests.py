@@ -1,4 +1,4 @@
-"""Creates and removes the kernel's pairs: which consumer gets which item, and in which class."""
+"""Creates and removes the kernel's pairs, each of which is an item of a consumer in a class."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,11 +40,11 @@ class Interests:
         self._selector = selector
         self._counters = counters
         self._kinds = [ItemKind(0, frozenset(), 0.0)]
-        """By number; the first stands for items whose kind is not known yet."""
+        """By number; the first one represents items of unknown kind."""
 
         self._kind_numbers: dict[ItemKind, int] = {}
         self._unselected: deque[tuple[Subscription, int, Sequence[int]]] = deque()
-        """Subscriptions with items to be reselected, and how many of these are done."""
+        """Subscriptions with items to be reselected, with the number of items already done."""
 
     def subscribe(self, subscription: Subscription, items: Sequence[int], after: int | None = None) -> None:
         """Add the items to the subscription. With `after`, its consumer has their updates up to that number."""
@@ -110,7 +110,7 @@ class Interests:
             self._kernel.change_class(consumer, numbers, *best, self.now_ns)
 
     def forget_kinds(self) -> None:
-        """Items of one kind may have different kinds now."""
+        """Reset the kinds of all items, because rules or models have changed."""
         self._kernel.items.forget_kinds()
         self._kinds[1:] = []
         self._kind_numbers.clear()
@@ -145,7 +145,7 @@ class Interests:
                     self._unselected.appendleft((subscription, end, items))
 
     def admit(self, topic: bytes, model_id: int, model_version: int) -> int | None:
-        """Add an item, and subscribe the consumers that want it. None if the node does not keep the item."""
+        """Add an item, and subscribe the consumers whose interests match. None if the node does not keep the item."""
         try:
             text = topic.decode()
             check_topic(text)
@@ -189,7 +189,7 @@ class Interests:
                 items.remove(item)
 
     def unsubscribe(self, subscription: Subscription, *, is_told: bool = True) -> None:
-        """End the subscription. Items that only it had are no longer sent."""
+        """End the subscription. Items that no other subscription has are no longer sent."""
         for item in subscription.items:
             if self._kernel.unsubscribe(subscription.consumer, item, is_told):
                 self._select_among(subscription.consumer, item)

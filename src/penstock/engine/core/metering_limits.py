@@ -1,15 +1,15 @@
-"""Which rate a pair of a consumer and an item gets: the strictest of those that concern it.
+"""Rate limits of pairs of a consumer and an item: the strictest applicable limit counts.
 
     [metering]
-    per_second_max = 20         # what clients can ask for; 0: also unmetered updates
-    node_per_second = 0         # of the node in all, and below of each consumer in all; 0: no limit
+    per_second_max = 20         # maximum for clients; 0: also unmetered updates
+    node_per_second = 0         # of the node in total, and below of each consumer in total; 0: no limit
     consumer_per_second = 0
     models = { quote = 4, book_snapshot = 20 }
     items = [{ topics = "md.us.eq.IBM.>", per_second = 1 }]
-    withheld = "conflate"       # or "drop": then what is sent late is the newest record and no more
+    withheld = "conflate"       # or "drop": late updates then have only the newest record
 
 Rates are updates per second, from 1 to 1000, or 0 for no limit. Models that are never conflated are never metered: each
-of their updates is sent. Compiled code (_metering.pyx) keeps the rates.
+of their updates is sent. Compiled code (_metering.pyx) enforces the rates.
 """
 
 from functools import cached_property
@@ -27,7 +27,7 @@ NANOSECONDS = 1_000_000_000
 
 Rate = Annotated[float, msgspec.Meta(ge=0, le=PER_SECOND_MAX)]
 TotalRate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-"""Of many items together."""
+"""A rate for many items together."""
 
 
 class ItemRate(Config, frozen=True):
@@ -36,7 +36,7 @@ class ItemRate(Config, frozen=True):
 
 
 class MeteringLimits(Config, frozen=True, dict=True):
-    """What an operator configures; the module's text says what each key means."""
+    """An operator's configuration; the module's docstring explains the keys."""
 
     per_second_max: Rate = 0.0
     node_per_second: TotalRate = 0.0
@@ -56,15 +56,15 @@ class MeteringLimits(Config, frozen=True, dict=True):
         for index, item in enumerate(self.items):
             interest = Interest.parse(item.topics)
             if interest.negative or interest.kind is InterestKind.TAG:
-                raise ConfigurationError(f"{item.topics!r} names no topics", where=f"items[{index}].topics")
+                raise ConfigurationError(f"{item.topics!r} is not a topic pattern", where=f"items[{index}].topics")
 
     def granted(self, per_second: float, *, is_explicit: bool) -> float:
-        """The rate of a subscription that asks for one. 0 asks for unmetered updates if it is explicit, else for what
-        there is. A LimitError says that it is not granted."""
+        """Return the granted rate of a subscription. A rate of 0 requests unmetered updates if it is explicit,
+        otherwise the maximum. Raise LimitError if the rate is not granted."""
         if per_second == 0:
             if self.per_second_max and is_explicit:
                 raise LimitError(
-                    "unmetered updates are not granted here",
+                    "this node does not grant unmetered updates",
                     hint=f"ask for at most {self.per_second_max:g} per second",
                 )
             return self.per_second_max
@@ -73,7 +73,7 @@ class MeteringLimits(Config, frozen=True, dict=True):
         return strictest(per_second, self.per_second_max)
 
     def of_item(self, topic: str, model: str) -> float:
-        """What the item allows, whoever gets it."""
+        """The item's own limit, for all consumers."""
         return strictest(
             self.models.get(model, 0.0), *(self.items[index].per_second for index in self._matching(topic))
         )
@@ -90,10 +90,10 @@ class MeteringLimits(Config, frozen=True, dict=True):
 
 
 def strictest(*per_second: float) -> float:
-    """The lowest of the rates; 0 is none."""
+    """The lowest of the rates; 0 means no limit."""
     return min((rate for rate in per_second if rate), default=0.0)
 
 
 def interval_ns(per_second: float) -> int:
-    """Between two updates; 0 for a rate of 0."""
+    """The interval between two updates; 0 for a rate of 0."""
     return round(NANOSECONDS / per_second) if per_second else 0

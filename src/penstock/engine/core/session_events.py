@@ -1,5 +1,5 @@
-"""Sessions of source streams in events: the body of a SESSION event, by which a node announces sessions to its
-consumers, and the session id of a record, by which nodes below find the records of an ended session."""
+"""Sessions of source streams in events: the body of a SESSION event, with which a node announces sessions to its
+consumers, and the session id of a record, with which downstream nodes find the records of an ended session."""
 
 import msgspec
 
@@ -32,4 +32,4 @@ def decode_session(body: bytes) -> SessionEvent:
     try:
         return _decoder.decode(body)
     except DECODE_ERRORS as error:
-        raise RemoteProtocolError(f"the body of a session event cannot be read: {error}") from None
+        raise RemoteProtocolError(f"cannot decode the body of a session event: {error}") from None

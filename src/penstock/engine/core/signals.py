@@ -1,15 +1,15 @@
-"""Signals that move traffic from critical to adaptive while a node is in trouble, and back when it is over.
+"""Load signals that move traffic from critical to adaptive while a node is overloaded, and back afterwards.
 
     [signals]
-    load = { relieve = 0.9, restore = 0.6 }         # share of the time, or of the output, that is used
+    load = { relieve = 0.9, restore = 0.6 }         # share of the time, or of the output, in use
     consumers = { relieve = 5000, restore = 4000 }
-    congestion = { relieve = 0.2, restore = 0.05 }  # share of the consumers that have no room
+    congestion = { relieve = 0.2, restore = 0.05 }  # share of the consumers without room
     errors = { relieve = 100, restore = 1 }         # per second
     hold_seconds = 5.0
 
-Relief begins as soon as one signal reaches its upper value. It ends when all of them have been at or below their lower
-values for the time to hold: between the two nothing changes, so that it does not flap. What relief means is with the
-classifier: what may be conflated is adaptive instead of critical; what may not, trades and cancellations, stays.
+Relief begins when one signal reaches its upper threshold. It ends when all signals have been at or below their lower
+thresholds for the hold time; the hysteresis prevents flapping. During relief, the classifier makes critical updates
+that allow conflation adaptive; others, such as trades and cancellations, stay critical.
 """
 
 from typing import Annotated
@@ -33,12 +33,12 @@ class Threshold(Config, frozen=True):
         if self.restore >= self.relieve:
             raise ConfigurationError(
                 f"restore = {self.restore:g} is not below relieve = {self.relieve:g}",
-                hint="a distance between them keeps it from changing back and forth",
+                hint="the distance between them prevents flapping",
             )
 
 
 class SignalThresholds(Config, frozen=True):
-    """Which signals count; those that are left out do not."""
+    """The signals in use; omitted signals are ignored."""
 
     load: Threshold | None = None
     consumers: Threshold | None = None
@@ -48,7 +48,7 @@ class SignalThresholds(Config, frozen=True):
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node sees of itself at one moment; the names are those of the thresholds."""
+    """A node's load readings at one moment; the names are those of the thresholds."""
 
     load: float = 0.0
     consumers: float = 0.0
@@ -57,7 +57,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relief:
-    """Whether the node is relieved; `why` names the signals that began it, `times` counts how often it began."""
+    """The state of relief; `why` has the signals that began it, `times` the number of begins."""
 
     def __init__(self, thresholds: SignalThresholds) -> None:
         self.is_on = False
@@ -72,7 +72,7 @@ class Relief:
         self._calm_since_ns: int | None = None
 
     def read(self, readings: Readings, now_ns: int) -> bool:
-        """Take readings; whether relief began or ended with them."""
+        """Process readings. Return True if relief began or ended."""
         levels = {name: getattr(readings, name) for name in self._thresholds}
         high = tuple(name for name, level in levels.items() if level >= self._thresholds[name].relieve)
         is_calm = all(level <= self._thresholds[name].restore for name, level in levels.items())

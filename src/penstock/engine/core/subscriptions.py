@@ -24,21 +24,21 @@ class Subscription:
     requested: ClassWish
     per_second: float
     items: "array[int]" = field(default_factory=lambda: array("I"))
-    """In order."""
+    """In ascending order."""
 
     is_open: bool = True
     awaits: set[str] = field(default_factory=set)
     """Topics that the upstream node has not reported as live yet."""
 
     def add(self, items: Sequence[int]) -> None:
-        """Add items that it does not have."""
+        """Add items that the subscription does not have."""
         if len(items) == 1:
             insort(self.items, items[0])
         else:
             self.items = array("I", sorted([*self.items, *items]))
 
     def remove(self, item: int) -> bool:
-        """True if it had the item."""
+        """Remove an item. True if the subscription had it."""
         at = bisect_left(self.items, item)
         if at == len(self.items) or self.items[at] != item:
             return False
@@ -80,17 +80,17 @@ class Subscriptions:
         """A new subscription without items. After an error nothing has changed."""
         known = self._by_consumer.get(consumer)
         if known is None:
-            raise LocalProtocolError(f"there is no consumer {consumer}")
+            raise LocalProtocolError(f"unknown consumer {consumer}")
         if number in known:
             raise LocalProtocolError(f"consumer {consumer} has a subscription {number} already")
         if len(known) >= self._config.subscriptions_per_consumer_max:
             raise LimitError(f"consumer {consumer} has {len(known)} subscriptions already")
         held = sum(len(each.interests) for each in known.values())
         if held + len(topics) > self._config.topics_per_consumer_max:
-            raise LimitError(f"consumer {consumer} asks for {held + len(topics)} topics", hint="use patterns")
+            raise LimitError(f"consumer {consumer} requests {held + len(topics)} topics", hint="use patterns")
         interests = parse_interests(topics)
         if not any(not interest.negative for interest in interests):
-            raise TopicError("nothing is asked for", hint="name at least one topic")
+            raise TopicError("the subscription has no topics", hint="give at least one topic")
         slot = self._free_slots.pop() if self._free_slots else len(self._by_slot)
         try:
             self._table.add_many(interests, [slot] * len(interests))
@@ -149,7 +149,7 @@ class Subscriptions:
         return new
 
     def remove_topics(self, subscriptions: Iterable[Subscription]) -> tuple[str, ...]:
-        """The opposite; returns the topics that no subscription has any more."""
+        """Undo add_topics(). Return the topics that no subscription has any more."""
         gone = []
         for subscription in subscriptions:
             for text in {each.text for each in subscription.interests if not each.negative}:
@@ -177,5 +177,5 @@ def parse_interests(topics: Sequence[str]) -> tuple[Interest, ...]:
     interests = tuple(Interest.parse(text) for text in topics)
     for interest in interests:
         if interest.kind is InterestKind.TAG:
-            raise TopicError("items are found by their topics, not by tags", where=f"interest {interest.text!r}")
+            raise TopicError("interests in items cannot use tags", where=f"interest {interest.text!r}")
     return interests

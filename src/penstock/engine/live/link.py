@@ -4,9 +4,9 @@
     running = asyncio.create_task(link.run())
     number = await link.subscribe(["md.us.eq.>"], "critical")
 
-Applications and downstream nodes use the same link. Messages of the node that are no answers go to the listener, in the
-loop's thread. Subscriptions are kept: on a new connection they are made again, from the consumer's position, before
-`attached` is set.
+Applications and downstream nodes use the same link. Messages of the node other than answers go to the listener, in the
+thread of the loop. Subscriptions are repeated on a new connection, from the consumer's position, before `attached` is
+set.
 """
 
 import ssl
@@ -75,19 +75,19 @@ log = logger("engine.link")
 
 
 class Listener(Protocol):
-    """Whoever consumes; called in the loop's thread."""
+    """The consumer's side of a link; called in the thread of the loop."""
 
     async def welcomed(self, welcome: Welcome) -> None:
-        """There is a connection. When this returns, segments are open and subscriptions are asked for."""
+        """Connected. When this returns, segments must be open; subscriptions are requested next."""
 
     async def told(self, message: Told) -> None:
-        """What comes after it, answers too, waits until this returns."""
+        """Handle a message. Later messages, including answers, wait until this returns."""
 
     def lost(self, error: PenstockError) -> None:
-        """The connection is gone; nothing more comes until the next welcomed()."""
+        """The connection was lost; no messages follow until the next welcomed()."""
 
     def position(self) -> int:
-        """The number of the last event that was taken in the epoch of the last welcome; 0 for none."""
+        """Number of the last event that was taken in the epoch of the last welcome; 0: none."""
 
 
 class NodeLink(ControlClient[ControlMessage]):
@@ -103,12 +103,12 @@ class NodeLink(ControlClient[ControlMessage]):
         tls: ssl.SSLContext | None = None,
         on_refused: Callable[[RefusedError], None] | None = None,
     ) -> None:
-        """`on_refused` is called if the node does not let this consumer in, or no longer holds a subscription."""
+        """`on_refused` is called if the node refuses this consumer, or ends a subscription."""
         super().__init__(
             PROTOCOL, address, node=login.name, server="node", secret=secret, tls=tls, config=CONNECTION, log=log
         )
         self.welcome: Welcome | None = None
-        """The last one."""
+        """The last welcome message."""
         self._login = login
         self._listener = listener
         self._on_refused = on_refused
@@ -119,7 +119,7 @@ class NodeLink(ControlClient[ControlMessage]):
     # Requests; a refusal is a RefusedError with its code as peer_code
 
     def reserve(self) -> int:
-        """A number for subscribe(), for those who must know it before its first event comes."""
+        """Reserve a number for subscribe(), for callers that need it before its first event arrives."""
         number = self.next_number()
         self._reserved.add(number)
         return number
@@ -127,11 +127,12 @@ class NodeLink(ControlClient[ControlMessage]):
     async def subscribe(
         self, topics: Sequence[str], cls: ClassWish = "auto", per_second: float = 0.0, *, number: int = 0
     ) -> int:
-        """The subscription's number. While the node is gone, it is remembered and asked for later."""
+        """Subscribe and return the number. While the node is disconnected, the subscription is stored and requested
+        later."""
         number = number or self.next_number()
         self._reserved.discard(number)
         if len(topics) > TOPICS_MAX:
-            raise LimitError(f"{len(topics)} topics in one subscription", hint=f"at most {TOPICS_MAX}")
+            raise LimitError(f"the subscription has {len(topics)} topics", hint=f"the limit is {TOPICS_MAX}")
         request = Subscribe(number, list(topics), cls, per_second)
         self._held[request.number] = request
         try:
@@ -144,7 +145,7 @@ class NodeLink(ControlClient[ControlMessage]):
         return request.number
 
     def holds(self, subscription: int) -> bool:
-        """Whether it was not refused."""
+        """True if the subscription was not refused."""
         return subscription in self._held
 
     async def unsubscribe(self, subscription: int) -> None:
@@ -152,7 +153,7 @@ class NodeLink(ControlClient[ControlMessage]):
             await self.ask(lambda number: Unsubscribe(number, subscription), Held)
 
     async def modify(self, subscription: int, per_second: float) -> float:
-        """The rate that is granted."""
+        """Change the rate and return the granted one."""
         held = await self.ask(lambda number: Modify(number, subscription, per_second), Held)
         if subscription in self._held:
             self._held[subscription] = msgspec.structs.replace(self._held[subscription], per_second=per_second)

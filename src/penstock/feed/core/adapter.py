@@ -1,9 +1,10 @@
-"""The feed adapter's core: lines into source streams, source streams into application messages, in step with others.
+"""The feed adapter's core: converts lines into source streams and source streams into messages, synchronised with
+others.
 
     adapter = FeedAdapter({1: arbiter}, {1: converter}, config, term=term_on_disk, now_ns=now_ns)
     instructions = adapter.handle(SourceDatagrams(1, batch), now_ns)
 
-A source stream with lines has a LineArbiter; one without (a file, a TCP session, a contribution) comes as
+A source stream with lines has a LineArbiter; one without (a file, a TCP session, a contribution) arrives as
 SourceMessages.
 
 While is_flowing(stream_id) a driver may do the work of most datagrams itself, without events:
@@ -51,7 +52,7 @@ from penstock.feed.core.sync.synchroniser import Synchroniser
 
 
 class FeedAdapter:
-    """The core of one adapter; `converters` has all of its source streams, `arbiters` those that come over lines."""
+    """The core of one adapter; `converters` has all of its source streams, `arbiters` those with lines."""
 
     def __init__(
         self,
@@ -69,24 +70,24 @@ class FeedAdapter:
         self.synchroniser = Synchroniser(config, converters, term=term, now_ns=now_ns, counters=counters, dates=dates)
 
     def is_flowing(self, stream_id: int) -> bool:
-        """Whether the driver may convert and publish by itself what comes in order, and tell LaneAdvanced afterwards.
+        """True if the driver may convert and publish in-order messages itself, and report LaneAdvanced afterwards.
 
-        The answer may change with every event that is handled.
+        The result may change with every handled event.
         """
         return self.synchroniser.is_flowing(stream_id)
 
     def roll_ns(self, stream_id: int) -> int | None:
-        """When the trading day of a source stream ends by the calendar, in nanoseconds since 1970: from then on the
-        driver may not convert by itself."""
+        """The calendar's end of the trading day of a source stream, in nanoseconds since 1970: after it, the driver
+        may not convert itself."""
         return self.synchroniser.roll_ns(stream_id)
 
     def day_end_ns(self, stream_id: int) -> int | None:
-        """When the driver of a live source stream hands in TimeOfDay, in nanoseconds since 1970: the session has then
-        ended by the calendar. None for not at all."""
+        """The time at which the driver of a live source stream passes TimeOfDay, in nanoseconds since 1970: the
+        session has then ended by the calendar. None: never."""
         return self.synchroniser.day_end_ns(stream_id)
 
     def is_ended(self, stream_id: int) -> bool:
-        """Whether the session of a source stream is over and no other one has begun: its values are stale."""
+        """True if the session of a source stream has ended and no other one has begun: its values are stale."""
         return self.synchroniser.is_ended(stream_id)
 
     def handle(self, event: AdapterEvent, now_ns: int) -> list[AdapterInstruction]:
@@ -111,7 +112,7 @@ class FeedAdapter:
     def take_line_instructions(
         self, stream_id: int, answer: Iterable[LineInstruction], now_ns: int
     ) -> list[AdapterInstruction]:
-        """Handle what a source stream's arbiter answered; for drivers that call the arbiter themselves."""
+        """Handle an arbiter's instructions, for drivers that call the arbiter themselves."""
         events, instructions = _translated(stream_id, answer)
         if events:
             instructions += self.synchroniser.handle_all(events, now_ns)
@@ -124,7 +125,7 @@ class FeedAdapter:
 
 
 def _translated(stream_id: int, answer: Iterable[LineInstruction]) -> tuple[list[SyncEvent], list[AdapterInstruction]]:
-    """An arbiter's instructions: events for the synchroniser, and instructions for the driver."""
+    """Translate an arbiter's instructions into events for the synchroniser and instructions for the driver."""
     events: list[SyncEvent] = []
     instructions: list[AdapterInstruction] = []
     for each in answer:

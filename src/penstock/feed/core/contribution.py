@@ -1,8 +1,9 @@
-"""Contributions as a source stream: what a subscriber sends in is a source message like any other.
+"""Contributions as a source stream: a message from a subscriber is a source message like any other.
 
     0  model id  u16    2  model version  u16    4  topic size  u16    6  zero  u16    8  topic, then the payload
 
-All little-endian; the converter table `contribution` reads it, and passes it on as it is.
+All numbers are little-endian. The converter table `contribution` reads the format and passes the content on
+unchanged.
 """
 
 import struct

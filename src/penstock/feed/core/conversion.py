@@ -1,4 +1,4 @@
-"""What a feed adapter needs of a converter, so that its cores can be run with a simpler one in tests."""
+"""The interface of a converter for a feed adapter, so that tests can use a simpler one."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -12,7 +12,7 @@ from penstock.middleware.core.batch import Packable
 
 
 class Position(Protocol):
-    """A checkpoint: where a conversion was, and the digest of its state there."""
+    """A checkpoint: a position of a conversion, and the digest of its state there."""
 
     @property
     def next_source_sequence(self) -> int: ...
@@ -52,7 +52,7 @@ class Conversion(Protocol):
     def next_source_sequence(self) -> int: ...
     @property
     def is_over(self) -> bool:
-        """Whether the feed has said that nothing more comes in this session."""
+        """True if the feed has announced that no more messages follow in this session."""
         ...
 
     @property

@@ -7,8 +7,8 @@
     FeedAdapter:   SourceDatagram, SourceDatagrams and all of the above
                        ->  all of the above, RequestSource, LineChanged
 
-Instructions are carried out in their order. A PublishConverted must have been carried out before the next event is
-handled, because its memory is used again.
+Instructions are carried out in order. A PublishConverted must be carried out before the next event is handled, because
+its memory is reused.
 """
 
 from datetime import date
@@ -26,14 +26,14 @@ from penstock.wire import DatagramBatch
 
 Role: TypeAlias = Literal["active", "backup"]
 Reason: TypeAlias = Literal["start", "source_gap", "session", "promotion"]
-"""Why a stream does not go on seamlessly."""
+"""The reason of a discontinuity."""
 
 
 # Events
 
 
 class SourceDatagram(msgspec.Struct, frozen=True):
-    """One line of a source stream brought a datagram."""
+    """One line of a source stream received a datagram."""
 
     stream_id: int
     line: int
@@ -42,7 +42,7 @@ class SourceDatagram(msgspec.Struct, frozen=True):
 
 
 class SourceDatagrams(msgspec.Struct, frozen=True):
-    """The lines of a source stream brought many; `batch.socket(n)` is the line of each."""
+    """The lines of a source stream received many datagrams; `batch.socket(n)` is the line of each."""
 
     stream_id: int
     batch: DatagramBatch
@@ -56,7 +56,7 @@ class SourceMessages(msgspec.Struct, frozen=True):
 
 
 class SourceBroken(msgspec.Struct, frozen=True):
-    """Source messages are lost for good; the next ones follow behind them."""
+    """Source messages are lost; the next ones follow after them."""
 
     stream_id: int
     first: int
@@ -64,22 +64,22 @@ class SourceBroken(msgspec.Struct, frozen=True):
 
 
 class SessionBegan(msgspec.Struct, frozen=True):
-    """The source stream begins a session, or was met in the middle of one; its next message is `first`."""
+    """The source stream begins a session, or was joined during one; its next message is `first`."""
 
     stream_id: int
     name: str
     first: int
     is_reset: bool = False
-    """The source counts anew without having changed its session's name, or its day ended by the calendar."""
+    """The source restarted its numbers without a new session name, or its day ended by the calendar."""
 
     receive_ns: int = 0
-    """When its first datagram was received, in nanoseconds since 1970; 0 where that is not known."""
+    """Receive time of its first datagram, in nanoseconds since 1970; 0: unknown."""
 
     trading_date: date | None = None
-    """Where the feed itself tells it; else the venue's calendar does (feed/core/session_dates.py)."""
+    """The date from the feed itself; otherwise the venue's calendar decides (feed/core/session_dates.py)."""
 
     is_continued: bool = False
-    """The source's own session goes on; its trading day ended by the calendar."""
+    """The source's own session continues; its trading day ended by the calendar."""
 
 
 class SessionOver(msgspec.Struct, frozen=True):
@@ -89,26 +89,26 @@ class SessionOver(msgspec.Struct, frozen=True):
 
 
 class TimeOfDay(msgspec.Struct, frozen=True):
-    """The wall clock, for source streams whose receive times are of that clock; a recording has its own."""
+    """The wall-clock time, for source streams whose receive times are of that clock; recordings have their own."""
 
     stream_id: int
     wall_ns: int
 
 
 class LaneAdvanced(msgspec.Struct, frozen=True):
-    """The driver converted and published by itself, as it may while is_flowing(); the converter knows how far."""
+    """The driver converted and published itself, as allowed while is_flowing(); the converter has the position."""
 
     stream_id: int
 
 
 class PeerConnected(msgspec.Struct, frozen=True):
-    """There is a channel to another adapter of the feed; what is sent on it arrives in order."""
+    """A channel to another adapter of the feed is connected; messages on it arrive in order."""
 
     index: int
 
 
 class PeerDisconnected(msgspec.Struct, frozen=True):
-    """The channel is gone, and what was on its way with it."""
+    """The channel was lost, with the messages on their way."""
 
     index: int
 
@@ -119,7 +119,7 @@ class PeerMessageReceived(msgspec.Struct, frozen=True):
 
 
 class TermPersisted(msgspec.Struct, frozen=True):
-    """A term asked for by PersistTerm is on the disk."""
+    """A term of PersistTerm is on the disk."""
 
     term: int
 
@@ -129,11 +129,11 @@ class HealthMeasured(msgspec.Struct, frozen=True):
 
 
 class Promote(msgspec.Struct, frozen=True):
-    """The operator wants this adapter to be the active one, with a discontinuity if need be."""
+    """The operator orders this adapter to become active, if necessary with a discontinuity."""
 
 
 class ReturnToService(msgspec.Struct, frozen=True):
-    """The operator wants an adapter that went off-line back."""
+    """The operator orders an off-line adapter to return."""
 
 
 SyncEvent: TypeAlias = (
@@ -159,21 +159,21 @@ AdapterEvent: TypeAlias = SourceDatagram | SourceDatagrams | SyncEvent
 
 
 class PublishConverted(msgspec.Struct, frozen=True):
-    """Publish these messages: a batch as middleware.PublishBatch takes it."""
+    """Publish these messages, a batch for middleware.PublishBatch."""
 
     stream_id: int
     converted: Packable
 
 
 class Announce(msgspec.Struct, frozen=True):
-    """Publish this message, which says that the source stream does not go on seamlessly, or that its session ended."""
+    """Publish this announcement of a discontinuity or of the end of a session."""
 
     stream_id: int
     message: OutgoingMessage
 
 
 class RequestSource(msgspec.Struct, frozen=True):
-    """Ask the source for messages again."""
+    """Request messages from the source again."""
 
     stream_id: int
     session: str
@@ -182,7 +182,7 @@ class RequestSource(msgspec.Struct, frozen=True):
 
 
 class LineChanged(msgspec.Struct, frozen=True):
-    """A line of a source stream fell silent, or is back; said to the operator."""
+    """A line of a source stream became silent, or is back; for the operator."""
 
     stream_id: int
     line: int
@@ -195,7 +195,7 @@ class SendPeer(msgspec.Struct, frozen=True):
 
 
 class PersistTerm(msgspec.Struct, frozen=True):
-    """Bring this term to the disk, then tell TermPersisted; only the highest must be kept."""
+    """Write this term to the disk, then pass TermPersisted; only the highest term must be kept."""
 
     term: int
 
@@ -209,7 +209,7 @@ class RoleChanged(msgspec.Struct, frozen=True):
 
 
 class SynchronisationChanged(msgspec.Struct, frozen=True):
-    """Whether this backup's copy of a source stream may be used by subscribers."""
+    """Whether subscribers may use this backup's copy of a source stream."""
 
     stream_id: int
     is_synchronised: bool
@@ -224,7 +224,7 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 class ServiceChanged(msgspec.Struct, frozen=True):
-    """This adapter took itself off-line, or returned; said to the operator."""
+    """This adapter went off-line by itself, or returned; for the operator."""
 
     is_online: bool
     why: str

@@ -1,6 +1,6 @@
-"""Message models in the stream whose messages they describe: all at the start, then each again every interval.
+"""Message models in the stream of their messages: all models at the start, then each again at intervals.
 
-After the start models are sent one at a time, so that they delay the data little. They have no ORIGIN and no number of
+After the start, models are sent one at a time, so that they delay the data little. They have no ORIGIN and no number in
 a source stream: active and backup adapters each send them, and their application messages still have equal numbers.
 """
 
@@ -14,7 +14,7 @@ from penstock.model import MessageModel
 
 
 class ModelsInBand:
-    """The schedule of the models. `messages` has all of them, for streams that each begin with the models."""
+    """The schedule of the models. `messages` has all of them, for streams that begin with the models."""
 
     def __init__(self, models: Sequence[MessageModel] = (), interval_ns: int = 0) -> None:
         self.messages = tuple(_message_of(model) for model in models)
@@ -23,7 +23,7 @@ class ModelsInBand:
         self._next = 0
 
     def due(self, now_ns: int) -> tuple[OutgoingMessage, ...]:
-        """What is to be sent now; a model whose time has passed is late, never sent twice for it."""
+        """Return the models to send now. A late model is sent only once."""
         if not self.messages or (self._due_ns is not None and now_ns < self._due_ns):
             return ()
         is_head, self._due_ns = self._due_ns is None, now_ns + self._pause_ns
@@ -34,7 +34,7 @@ class ModelsInBand:
         return (message,)
 
     def next_deadline_ns(self) -> int | None:
-        """None before the head, and without models."""
+        """None before the start of the stream, and without models."""
         return self._due_ns
 
 
@@ -42,9 +42,9 @@ def _message_of(model: MessageModel) -> OutgoingMessage:
     content = model.text.encode()
     if len(content) > MODEL_IN_BAND_SIZE_MAX:
         raise ConfigurationError(
-            f"the document of model {model.name!r} has {len(content)} bytes, at most {MODEL_IN_BAND_SIZE_MAX} are sent "
+            f"the document of model {model.name!r} has {len(content)} bytes, the limit is {MODEL_IN_BAND_SIZE_MAX} "
             "in band",
             where="publish.models_in_band",
-            hint="leave comments out of it, or let clients ask the administration server",
+            hint="remove its comments, or let clients request models from the administration server",
         )
     return OutgoingMessage(MODEL_TOPIC, content)

@@ -1,4 +1,4 @@
-"""Messages of a sealed feed before they are sent: their payloads encrypted, a SEAL extension behind the ORIGIN."""
+"""Sealing of a feed's messages before they are sent: encrypted payloads, and a SEAL extension after the ORIGIN."""
 
 import numpy
 
@@ -11,7 +11,7 @@ from penstock.wire._codec import EXTENSION_HEADER_SIZE
 
 
 class SealedBatch:
-    """What middleware.PublishBatch takes."""
+    """A batch for middleware.PublishBatch."""
 
     def __init__(self, batch: Packable, sealer: Sealer) -> None:
         self.topic_data = batch.topic_data
@@ -70,7 +70,7 @@ def _seal_extension(sealed: Sealed) -> bytes:
 
 
 def _origin_of(extensions: bytes) -> Origin | None:
-    """ORIGIN is the first extension of what adapters send, 32 bytes with its header."""
+    """Return the ORIGIN, which is the first extension in adapters' messages, 32 bytes with its header."""
     if int.from_bytes(extensions[:2], "little") != Extension.ORIGIN:
         return None
     size = int.from_bytes(extensions[2:4], "little")

@@ -37,13 +37,13 @@ from penstock.net.core.events import (
 from penstock.net.core.heartbeat import Heartbeat
 
 SOUP_CONFIG = StreamConfig(ping_ms=1_000, silence_ms=15_000)
-"""Heartbeats after a second of silence, dead after fifteen: as the protocol has it."""
+"""Heartbeats after one second of silence, dead after fifteen, as in the specification."""
 
 REASONS = {soup.NOT_AUTHORISED: "wrong user or password", soup.NOT_AVAILABLE: "no such session"}
 
 
 class SoupSession(ABC):
-    """What both sides have in common: frames, heartbeats both ways, an end."""
+    """The common part of both sides: frames, heartbeats in both directions, the end."""
 
     heartbeat = b""
 
@@ -74,7 +74,7 @@ class SoupSession(ABC):
                 return []
             case Send():
                 if self._heartbeat is None:
-                    raise LocalProtocolError("send before login")
+                    raise LocalProtocolError("cannot send before the login")
                 self._heartbeat.postpone_ping(now_ns)
                 return [SendBytes(event.message)]
             case Close():
@@ -109,10 +109,10 @@ class SoupSession(ABC):
     def _tick(self, now_ns: int) -> list[SessionInstruction]:
         if self._heartbeat is None:
             if self._handshake_due_ns is not None and now_ns >= self._handshake_due_ns:
-                return self._end(Cause.HANDSHAKE, ConnectionLostError("no login came in time"))
+                return self._end(Cause.HANDSHAKE, ConnectionLostError("no login arrived in time"))
             return []
         if self._heartbeat.is_silent(now_ns):
-            what = f"nothing was heard for {self._config.silence_ms} ms"
+            what = f"the peer was silent for {self._config.silence_ms} ms"
             return self._end(Cause.SILENT, ConnectionLostError(what))
         if self._heartbeat.take_ping(now_ns):
             return [SendBytes(encode_soup(self.heartbeat))]
@@ -144,9 +144,9 @@ class SoupSession(ABC):
 
 
 class SoupServerSession(SoupSession):
-    """Serves one client. `admit(login)` says what it gets: an acceptance, or the reason of a rejection.
+    """Serves one client. `admit(login)` returns an acceptance, or the reason of a rejection.
 
-    Opened has the SoupLogin, with the number that was accepted; what is sent are whole packets (soup_data).
+    Opened has the SoupLogin with the accepted number; sent data are whole packets (soup_data).
     """
 
     heartbeat = soup.HEARTBEAT
@@ -165,11 +165,13 @@ class SoupServerSession(SoupSession):
             return self._end(Cause.GOODBYE, None)
         if kind in (soup.CLIENT_HEARTBEAT, soup.UNSEQUENCED, soup.DEBUG):
             return []
-        return self._end(Cause.MESSAGE, RemoteProtocolError(f"a client sends no packet of type {kind!r}"))
+        return self._end(Cause.MESSAGE, RemoteProtocolError(f"unexpected packet of type {kind!r} from a client"))
 
     def _log_in(self, kind: bytes, content: bytes, now_ns: int) -> list[SessionInstruction]:
         if kind != soup.LOGIN:
-            return self._end(Cause.HANDSHAKE, RemoteProtocolError(f"a packet of type {kind!r} came before the login"))
+            return self._end(
+                Cause.HANDSHAKE, RemoteProtocolError(f"a packet of type {kind!r} arrived before the login")
+            )
         login = soup.decode_login(content)
         admitted = self._admit(login)
         if isinstance(admitted, str):
@@ -184,7 +186,7 @@ class SoupServerSession(SoupSession):
 
 
 class SoupClientSession(SoupSession):
-    """Logs in and receives. Opened has the SoupAccepted; what is received are SourceBatches, each a copy of its own."""
+    """Logs in and receives. Opened has the SoupAccepted; received data are SourceBatches, each a copy."""
 
     heartbeat = soup.CLIENT_HEARTBEAT
 
@@ -198,7 +200,7 @@ class SoupClientSession(SoupSession):
         return [SendBytes(soup.encode_login(self._login))]
 
     def _receive(self, data: bytes, now_ns: int) -> list[SessionInstruction]:
-        """Runs of sequenced data do not go packet by packet."""
+        """Handle consecutive sequenced data in one batch, not packet by packet."""
         self._heard(now_ns)
         instructions: list[SessionInstruction] = []
         data = self._rest + data if self._rest else data
@@ -235,7 +237,7 @@ class SoupClientSession(SoupSession):
             return self._end(Cause.GOODBYE, None)
         if kind in (soup.HEARTBEAT, soup.UNSEQUENCED, soup.DEBUG):
             return []
-        return self._end(Cause.MESSAGE, RemoteProtocolError(f"a server sends no packet of type {kind!r}"))
+        return self._end(Cause.MESSAGE, RemoteProtocolError(f"unexpected packet of type {kind!r} from a server"))
 
     def _answer(self, kind: bytes, content: bytes, now_ns: int) -> list[SessionInstruction]:
         if kind == soup.DEBUG:
@@ -248,14 +250,14 @@ class SoupClientSession(SoupSession):
             reason = content.decode("ascii", errors="replace")
             what = f"login refused: {REASONS.get(reason, repr(reason))}"
             return self._end(Cause.AUTHENTICATION, RefusedError(what, peer_code=reason))
-        return self._end(Cause.HANDSHAKE, RemoteProtocolError(f"a packet of type {kind!r} answers no login"))
+        return self._end(Cause.HANDSHAKE, RemoteProtocolError(f"a packet of type {kind!r} is not an answer to a login"))
 
     def _goodbye(self) -> list[SessionInstruction]:
         return [SendBytes(encode_soup(soup.LOGOUT))]
 
 
 def _packet_end(data: bytes, at: int) -> int | None:
-    """Where the packet ends that begins at `at`, if it is whole. One without a type ends at once, to be refused."""
+    """The end of the packet at `at`, if it is complete. A packet without a type ends at once, and is refused."""
     if len(data) - at < 3:
         return None
     end = at + 2 + max(int.from_bytes(data[at : at + 2], "big"), 1)

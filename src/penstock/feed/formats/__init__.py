@@ -1,7 +1,7 @@
-"""How feeds frame and number their messages: MoldUDP64, SoupBinTCP, IEX-TP, files, captures, text.
+"""Framings of feeds: MoldUDP64, SoupBinTCP, IEX-TP, files, captures, text.
 
-What is inside a message is the converter table's business, not theirs. datagram.py says what a format of datagrams
-has to know; docs/how-to/write-your-own-feed.md makes one.
+Framings do not interpret messages, which is done by converter tables. datagram.py has the interface of a datagram
+format; docs/how-to/write-your-own-feed.md explains how to add one.
 """
 
 from penstock.base.errors import ConfigurationError
@@ -14,7 +14,7 @@ DATAGRAM_FORMATS: dict[str, DatagramFormat] = {each.name: each for each in (Mold
 
 
 def datagram_format(name: str) -> DatagramFormat:
-    """A format by the name that configurations use."""
+    """Return a format by its configured name."""
     if name not in DATAGRAM_FORMATS:
         load_entry_points()
     try:
@@ -22,21 +22,21 @@ def datagram_format(name: str) -> DatagramFormat:
     except KeyError:
         known = ", ".join(DATAGRAM_FORMATS)
         raise ConfigurationError(
-            f"no format of datagrams is called {name!r}",
-            hint=f"there are: {known}; modules and entry points add others",
+            f"unknown datagram format {name!r}",
+            hint=f"known formats: {known}; modules and entry points can add more",
         ) from None
 
 
 def known_formats() -> list[DatagramFormat]:
-    """All formats, those of installed packages among them; the ones that were added last come first."""
+    """All formats, including those of installed packages; the most recently registered come first."""
     load_entry_points()
     return list(reversed(DATAGRAM_FORMATS.values()))
 
 
 def register_datagram_format(framing: DatagramFormat) -> None:
-    """Make a format of one's own known by its name."""
+    """Register a custom format under its name."""
     if framing.name in DATAGRAM_FORMATS:
-        raise ConfigurationError(f"there is a format called {framing.name!r} already")
+        raise ConfigurationError(f"a format named {framing.name!r} exists already")
     DATAGRAM_FORMATS[framing.name] = framing
 
 

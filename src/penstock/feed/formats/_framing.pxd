@@ -1,4 +1,4 @@
-"""How source messages lie in datagrams and files; docs/reference/protocol/feeds.md draws it.
+"""The layout of source messages in datagrams and files; docs/reference/protocol/feeds.md has drawings.
 
 MoldUDP64 (big-endian)             IEX-TP (little-endian)
   0  session          10 bytes       0  version            u8    12  payload size    u16
@@ -10,7 +10,7 @@ MoldUDP64 (big-endian)             IEX-TP (little-endian)
 
 SoupBinTCP (big-endian): 0 size of what follows u16, 2 type, 3 content.
 
-Each message is its size in two bytes of the same order, then so many bytes. A file of ITCH is nothing but that.
+Each message is preceded by its size in two bytes of the same order. A file of ITCH has only such messages.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -38,24 +38,24 @@ cpdef enum:
     SOUP_TYPE_AT = 2
     SOUP_HEADER_SIZE = 3
 
-    SIZE_SIZE = 2           # bytes of a message's size before it
+    SIZE_SIZE = 2  # bytes of the size before a message
 
-    # the formats of datagrams that compiled code knows
+    # datagram formats implemented in compiled code
     MOLD = 1
     IEXTP = 2
 
 cdef enum Fault:
     SOUND = 0
-    TRUNCATED = 1           # it ends before what it says it has
-    LENGTH = 2              # it goes on after that, or its sizes contradict each other
-    FOREIGN = 3             # it cannot be of this format
+    TRUNCATED = 1  # the datagram is shorter than its header says
+    LENGTH = 2  # the datagram is longer, or its sizes are contradictory
+    FOREIGN = 3  # the datagram has another format
     VERSION = 4
 
 cdef struct Segment:
-    uint8_t session[16]     # zero-padded; for IEX-TP protocol, channel and session, as they lie in the header
+    uint8_t session[16]  # zero-padded; for IEX-TP protocol, channel and session as in the header
     uint64_t first_sequence
     uint32_t count          # of messages; 0 in a heartbeat and at the end of a session
-    uint32_t offset         # of the first message's size
+    uint32_t offset  # of the first message's size field
     bint is_end             # of the session
 
 cdef inline uint32_t big_u16(const uint8_t *at) noexcept nogil:
@@ -67,7 +67,7 @@ cdef inline uint32_t little_u16(const uint8_t *at) noexcept nogil:
 cdef inline uint32_t block_size(int kind, const uint8_t *at) noexcept nogil:
     return little_u16(at) if kind == IEXTP else big_u16(at)
 
-# Look through a datagram of MOLD or IEXTP: every size is verified before anything may be used.
+# Check a datagram of MOLD or IEXTP: all sizes are verified before any content is used.
 cdef Fault open_datagram(int kind, const uint8_t *data, Py_ssize_t size, Segment *segment) noexcept nogil
 
 

@@ -1,4 +1,4 @@
-"""Cuts datagrams and files into source messages, without copying them."""
+"""Splits datagrams and files into source messages, without copying."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -12,10 +12,10 @@ cdef uint64_t SEQUENCE_MAX = (<uint64_t>1 << 63) - 1
 
 CAUSES = {TRUNCATED: Cause.TRUNCATED, LENGTH: Cause.LENGTH, FOREIGN: Cause.FOREIGN, VERSION: Cause.VERSION}
 WORDS = {
-    TRUNCATED: "it ends before the messages that it says it has",
-    LENGTH: "its sizes contradict each other",
-    FOREIGN: "it is of another format",
-    VERSION: "it is of another version",
+    TRUNCATED: "it ends before its last message",
+    LENGTH: "its sizes are contradictory",
+    FOREIGN: "it has another format",
+    VERSION: "it has another version",
 }
 
 
@@ -36,7 +36,7 @@ cdef inline uint64_t little_u64(const uint8_t *at) noexcept nogil:
 
 
 cdef Fault walk(int kind, const uint8_t *data, Py_ssize_t size, const Segment *segment) noexcept nogil:
-    """Whether the messages fill the datagram exactly."""
+    """True if the messages fill the datagram exactly."""
     cdef Py_ssize_t at = segment.offset
     cdef uint32_t index
     for index in range(segment.count):
@@ -91,7 +91,8 @@ cdef Fault open_datagram(int kind, const uint8_t *data, Py_ssize_t size, Segment
 
 
 def decode_datagram(int kind, const uint8_t[::1] data not None) -> tuple:
-    """(session, first sequence, messages, whether the session ends); PacketError when it is not sound."""
+    """Return (session, first sequence, messages, True if the session ends). Raise PacketError for an invalid
+    datagram."""
     cdef Segment segment
     cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
     cdef Fault fault = open_datagram(kind, start, data.shape[0], &segment)
@@ -109,8 +110,8 @@ def decode_datagram(int kind, const uint8_t[::1] data not None) -> tuple:
 
 
 def cut(const uint8_t[::1] blocks not None, Py_ssize_t size_max) -> list:
-    """Messages with their big-endian sizes before them, cut into pieces of at most `size_max` bytes (or one message):
-    [(offset, size, count)]. What is no whole message at the end is left out."""
+    """Cut messages with big-endian sizes before them into pieces of at most `size_max` bytes (or one message):
+    [(offset, size, count)]. An incomplete message at the end is dropped."""
     cdef Py_ssize_t size = blocks.shape[0]
     cdef Py_ssize_t start = 0
     cdef Py_ssize_t at = 0
@@ -133,7 +134,7 @@ def cut(const uint8_t[::1] blocks not None, Py_ssize_t size_max) -> list:
 
 
 def skip(const uint8_t[::1] blocks not None, Py_ssize_t count) -> int:
-    """The offset after the first `count` messages, or the end."""
+    """Return the offset after the first `count` messages, or the end."""
     cdef Py_ssize_t at = 0
     while count > 0 and at + SIZE_SIZE <= blocks.shape[0]:
         at += SIZE_SIZE + big_u16(&blocks[at])
@@ -143,7 +144,7 @@ def skip(const uint8_t[::1] blocks not None, Py_ssize_t count) -> int:
 
 cdef Py_ssize_t split(SourceBatch batch, const uint8_t *data, Py_ssize_t size, uint64_t sequence, int64_t receive_ns,
                       Py_ssize_t count_max) except -1 nogil:
-    """Add a row for every whole message; returns where they end."""
+    """Add a row for every complete message. Return the end of the last one."""
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t next_at
     while at + SIZE_SIZE <= size and batch.count < count_max:
@@ -157,13 +158,13 @@ cdef Py_ssize_t split(SourceBatch batch, const uint8_t *data, Py_ssize_t size, u
 
 
 cdef class Blocks:
-    """Messages with their sizes (two bytes, big-endian) before them, as rows of one SourceBatch that is used again."""
+    """Messages with their sizes (two bytes, big-endian) before them, as rows of a reused SourceBatch."""
 
     def __cinit__(self):
         self._batch = SourceBatch()
 
     def batch(self, data not None, first_sequence: int, int64_t receive_ns = 0, Py_ssize_t count_max = 1 << 30):
-        """The whole messages in `data`; `consumed` says how many bytes they are. Good until the next call."""
+        """Return the complete messages in `data`; `consumed` is their size in bytes. Valid until the next call."""
         cdef SourceBatch batch = self._batch
         cdef uint64_t sequence = first_sequence
         batch.point_at(data)
@@ -173,7 +174,7 @@ cdef class Blocks:
 
 
 def count_types(SourceBatch batch not None) -> dict:
-    """How many messages there are of each type, which is the first byte; empty messages count as type 0."""
+    """Count the messages by type, which is the first byte; empty messages count as type 0."""
     cdef uint64_t counts[256]
     cdef Py_ssize_t index
     memset(counts, 0, sizeof(counts))
@@ -183,15 +184,16 @@ def count_types(SourceBatch batch not None) -> dict:
 
 
 def count_sizes(SourceBatch batch not None, const uint16_t[::1] sizes not None) -> tuple:
-    """Messages that have the size of their type, messages that have another one, and the index of the first of those.
+    """Return the number of messages with the size of their type, the number with another size, and the index of the
+    first of those.
 
-    `sizes` has the size of each type, 0 for a type without one; messages of such a type are not counted.
+    `sizes` has the size of each type, 0 for types without one, whose messages are not counted.
     """
     cdef uint64_t right = 0, wrong = 0
     cdef Py_ssize_t index, first = -1
     cdef uint16_t expected
     if sizes.shape[0] != 256:
-        raise LocalProtocolError(f"sizes of {sizes.shape[0]} types are given, not of 256")
+        raise LocalProtocolError(f"expected the sizes of 256 types, got {sizes.shape[0]}")
     for index in range(batch.count):
         expected = sizes[batch.data[batch.row[index].offset]] if batch.row[index].size else 0
         if expected == 0:
@@ -206,14 +208,14 @@ def count_sizes(SourceBatch batch not None, const uint16_t[::1] sizes not None) 
 
 
 cdef class SoupData:
-    """The sequenced data of SoupBinTCP packets, as rows of one SourceBatch that is used again."""
+    """The sequenced data of SoupBinTCP packets, as rows of a reused SourceBatch."""
 
     def __cinit__(self):
         self._batch = SourceBatch()
 
     def batch(self, data not None, Py_ssize_t start, first_sequence: int, int64_t receive_ns = 0) -> SourceBatch:
-        """The packets of type S from `start` on, up to the first that is of another type, or not whole; `end` is
-        where that begins. Good until the next call."""
+        """Return the packets of type S from `start` on, up to the first one of another type or incomplete one, which
+        begins at `end`. Valid until the next call."""
         cdef SourceBatch batch = self._batch
         cdef uint64_t sequence = first_sequence
         cdef Py_ssize_t at = start
@@ -233,8 +235,8 @@ cdef class SoupData:
 
 
 def soup_data(const uint8_t[::1] blocks not None) -> bytes:
-    """Messages with their sizes before them as SoupBinTCP packets of sequenced data; what is no whole message at the
-    end is left out."""
+    """Encode messages with their sizes before them as SoupBinTCP packets of sequenced data; an incomplete message at
+    the end is dropped."""
     cdef Py_ssize_t size = blocks.shape[0]
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t count = 0

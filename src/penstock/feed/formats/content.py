@@ -9,7 +9,7 @@ LOOK_SIZE = 4_096
 """Number of bytes examined."""
 
 BLOCK_SIZE_USUAL = 1_024
-"""Messages with their sizes before them are taken for such if the first ones are not larger."""
+"""A file counts as messages with sizes before them if the first messages are not larger than this."""
 
 TABLE_LINES = 64
 """Number of lines of a text examined."""
@@ -52,7 +52,7 @@ def foreign(start: bytes) -> str:
             return what
     for name, signature in COMPRESSIONS.items():
         if start.startswith(signature):
-            return f"compressed once more, with {name}"
+            return f"compressed twice, the second time with {name}"
     return ""
 
 
@@ -67,7 +67,7 @@ def is_table(start: bytes) -> bool:
 
 
 def is_blocks(start: bytes) -> bool:
-    """Whether messages with their sizes before them begin here: every size within the look is a usual one."""
+    """True if messages with their sizes before them begin here: every size in the examined bytes is plausible."""
     at = 0
     while at + 2 <= len(start):
         size = int.from_bytes(start[at : at + 2], "big")
@@ -78,15 +78,15 @@ def is_blocks(start: bytes) -> bool:
 
 
 def described(start: bytes) -> str:
-    """In words, for what was not recognised: its kind, and how it begins."""
+    """Describe unrecognised content: its kind and its first bytes."""
     if is_text(start):
         line = start.split(b"\n", 1)[0][:60].decode("utf-8", errors="replace").strip()
-        return f"text of no known layout; it begins {line!r}"
-    return f"binary, and in no known format; it begins {excerpt(start)}"
+        return f"text of unknown layout that begins {line!r}"
+    return f"binary data of unknown format that begins {excerpt(start)}"
 
 
 def _dataset(start: bytes) -> str:
-    """After the version and the size of the metadata: the dataset's code in 16 bytes."""
+    """The dataset's code in 16 bytes, after the version and the size of the metadata."""
     code = start[8:24].rstrip(b"\0")
     return f" of {code.decode('ascii')}" if code.isascii() and code.decode("ascii").isprintable() and code else ""
 

@@ -1,4 +1,4 @@
-"""Ticks as text: a line is a message. What its columns mean is the converter table's business."""
+"""Ticks as text: one message per line. The converter table interprets the columns."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,10 @@ LINE_SIZE_MAX = 16 * 1024
 
 
 class CsvTicks:
-    """The lines of a file in batches, numbered from 1; empty ones do not count. `damages` says what is wrong.
+    """The lines of a file in batches, numbered from 1 without empty lines. `damages` lists errors.
 
-    With `has_header` the first line names the columns (`columns`) and is no message. A line that is too long is left
-    out, told of, and has its number all the same.
+    With `has_header` the first line has the column names (`columns`) and is not a message. A line that is too long
+    is dropped and reported, but keeps its number.
     """
 
     def __init__(self, stream: ByteStream, *, has_header: bool = False) -> None:

@@ -1,4 +1,5 @@
-"""What every feed over datagrams has: sessions, numbered messages, heartbeats, and a way to ask for what is missing."""
+"""The common interface of datagram feeds: sessions, numbered messages, heartbeats, and requests for missing
+messages."""
 
 from typing import Protocol
 
@@ -6,13 +7,14 @@ import msgspec
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """What one datagram says. Without messages it is a heartbeat: `first_sequence` is the number of the next one."""
+    """The content of one datagram. Without messages it is a heartbeat, and `first_sequence` is the number of the
+    next message."""
 
     session: str
     first_sequence: int
     messages: list[bytes] = []
     is_end: bool = False
-    """The session is over, and `first_sequence` would have been next."""
+    """The session has ended, and `first_sequence` would have been next."""
 
     @property
     def next_sequence(self) -> int:
@@ -20,16 +22,16 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class DatagramFormat(Protocol):
-    """How a feed frames and numbers its messages; docs/how-to/write-your-own-feed.md makes one."""
+    """The framing and numbering of a feed; docs/how-to/write-your-own-feed.md explains how to write one."""
 
     name: str
     kind: int
-    """The number by which compiled code knows the format, or 0."""
+    """The number of the format in compiled code, or 0."""
 
     def decode(self, data: bytes) -> Segment:
-        """The datagram's content; a PacketError says what is wrong with it. The bytes may be anybody's."""
+        """Decode the datagram, which may be hostile. Raise PacketError if it is invalid."""
         ...
 
     def encode_request(self, session: str, first_sequence: int, count: int) -> bytes:
-        """What to send to a request server to have messages sent again; empty where there is no such thing."""
+        """Encode a repair request; empty if the format has none."""
         ...

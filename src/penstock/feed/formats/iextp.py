@@ -1,4 +1,4 @@
-"""IEX-TP: the segments in which IEX sends DEEP and TOPS. docs/reference/protocol/feeds.md draws it."""
+"""IEX-TP: the segments in which IEX sends DEEP and TOPS. docs/reference/protocol/feeds.md has a drawing."""
 
 import struct
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ PROTOCOLS = {TOPS_1_6: "TOPS 1.6", DEEP_1_0: "DEEP 1.0"}
 
 
 class IexStream(msgspec.Struct, frozen=True):
-    """What a segment belongs to; its text is the session's name."""
+    """The stream of a segment; its text is the session's name."""
 
     protocol: int
     channel: int
@@ -29,7 +29,7 @@ class IexStream(msgspec.Struct, frozen=True):
 
 
 class IexTp:
-    """The format of the datagrams. Missing messages are asked for over another protocol, which this is not."""
+    """The datagram format. Missing messages are requested over another protocol, which is not implemented here."""
 
     name = "iextp"
     kind = layout.IEXTP
@@ -46,7 +46,7 @@ class IexTp:
 def encode_segment(
     stream: IexStream, first_sequence: int, messages: Sequence[bytes], *, offset: int = 0, time_ns: int = 0
 ) -> bytes:
-    """A segment with these messages; without any it is a heartbeat."""
+    """Encode a segment with these messages; without messages it is a heartbeat."""
     payload = b"".join(len(message).to_bytes(2, "little") + message for message in messages)
     protocol, channel, session = stream.protocol, stream.channel, stream.session
     sizes = len(payload), len(messages)

@@ -1,6 +1,6 @@
-"""MoldUDP64: numbered messages in datagrams, as NASDAQ and others send them.
+"""MoldUDP64: numbered messages in datagrams, the format of NASDAQ and others.
 
-docs/reference/protocol/feeds.md draws it.
+docs/reference/protocol/feeds.md has a drawing.
 """
 
 import struct
@@ -17,14 +17,14 @@ HEADER = struct.Struct(">10sQH")
 assert HEADER.size == layout.MOLD_HEADER_SIZE
 
 PACKET_SIZE_DEFAULT = 1_400
-"""Bytes of a datagram; senders keep below what an Ethernet frame carries."""
+"""Default size of a datagram, below the limit of an Ethernet frame."""
 
 COUNT_MAX = layout.MOLD_COUNT_END - 1
 MESSAGE_SIZE_MAX = 0xFFFF
 
 
 class MoldRequest(msgspec.Struct, frozen=True):
-    """Somebody asks for messages to be sent again."""
+    """A request for messages."""
 
     session: str
     first_sequence: int
@@ -32,7 +32,7 @@ class MoldRequest(msgspec.Struct, frozen=True):
 
 
 class MoldUDP64:
-    """The format of the datagrams."""
+    """The datagram format."""
 
     name = "moldudp64"
     kind = layout.MOLD
@@ -46,15 +46,16 @@ class MoldUDP64:
 
 
 def encode_header(session: str, sequence: int, count: int) -> bytes:
-    """The head of a packet; alone, with a count of 0 or 0xFFFF, a heartbeat or the end; else a request."""
+    """Encode a packet header; alone, a count of 0 is a heartbeat, 0xFFFF the end of the session, any other count a
+    request."""
     name = session.encode("ascii", errors="replace")
     if len(name) > layout.MOLD_SESSION_SIZE:
-        raise LocalProtocolError(f"a session's name has at most {layout.MOLD_SESSION_SIZE} letters, not {session!r}")
+        raise LocalProtocolError(f"session name {session!r} exceeds {layout.MOLD_SESSION_SIZE} letters")
     return HEADER.pack(name.ljust(layout.MOLD_SESSION_SIZE), sequence, count)
 
 
 def encode_packet(session: str, first_sequence: int, messages: Sequence[bytes]) -> bytes:
-    """A packet with these messages; without any it is a heartbeat."""
+    """Encode a packet with these messages; without messages it is a heartbeat."""
     if len(messages) > COUNT_MAX or any(len(message) > MESSAGE_SIZE_MAX for message in messages):
         raise LocalProtocolError(f"a packet has at most {COUNT_MAX} messages of {MESSAGE_SIZE_MAX} bytes")
     blocks = [len(message).to_bytes(2, "big") + message for message in messages]
@@ -62,21 +63,21 @@ def encode_packet(session: str, first_sequence: int, messages: Sequence[bytes]) 
 
 
 def encode_end(session: str, next_sequence: int) -> bytes:
-    """The session is over; `next_sequence` would have been next."""
+    """Encode the end of the session; `next_sequence` would have been next."""
     return encode_header(session, next_sequence, layout.MOLD_COUNT_END)
 
 
 def decode_request(data: bytes) -> MoldRequest:
-    """What somebody asks for; the bytes may be anybody's."""
+    """Decode a request, which may be hostile."""
     if len(data) != layout.MOLD_HEADER_SIZE:
         cause = Cause.TRUNCATED if len(data) < layout.MOLD_HEADER_SIZE else Cause.LENGTH
-        raise PacketError(f"a request has {layout.MOLD_HEADER_SIZE} bytes, not {len(data)}", cause=cause)
+        raise PacketError(f"the request has {len(data)} bytes, expected {layout.MOLD_HEADER_SIZE}", cause=cause)
     session, first, count = HEADER.unpack(data)
     if first == 0 or count == 0:
-        raise PacketError("it asks for nothing", cause=Cause.LENGTH)
+        raise PacketError("the request has a count of 0", cause=Cause.LENGTH)
     return MoldRequest(session_name(session), first, count)
 
 
 def session_name(raw: bytes) -> str:
-    """Names are padded with spaces (or zeros) on either side, as the sender likes."""
+    """Strip the padding of a name: spaces or zeros, on either side."""
     return raw.decode("ascii", errors="replace").strip(" \0")

@@ -22,7 +22,7 @@ IPV6_FAMILIES = {10, 24, 28, 30}
 
 
 class Unusable(StrEnum):
-    """Why a frame has no datagram."""
+    """The reason why a frame has no datagram."""
 
     LINK = "a kind of link that is not known"
     NOT_IP = "not IP"
@@ -39,7 +39,7 @@ class Datagram(msgspec.Struct, frozen=True):
 
 
 def datagram_of(link: int, frame: bytes) -> Datagram | Unusable:
-    """What the frame carries; lengths are those of the headers, never what merely follows them."""
+    """Return the datagram of a frame; lengths are taken from the headers, not from the frame's size."""
     try:
         kind, at = _network_layer(link, frame)
         if kind == ETHERTYPE_IPV4:
@@ -47,12 +47,12 @@ def datagram_of(link: int, frame: bytes) -> Datagram | Unusable:
         if kind == ETHERTYPE_IPV6:
             return _ipv6(frame, at)
     except struct.error:
-        return Unusable.DAMAGED  # it ends within a header
+        return Unusable.DAMAGED  # the frame ends within a header
     return Unusable.LINK if kind < 0 else Unusable.NOT_IP
 
 
 def _network_layer(link: int, frame: bytes) -> tuple[int, int]:
-    """The ethertype and where its header begins; -1 for a link that is not known."""
+    """The ethertype and the offset of its header; -1 for an unknown link type."""
     if link == LINK_ETHERNET:
         at = 12
         (kind,) = struct.unpack_from(">H", frame, at)
@@ -85,7 +85,7 @@ def _ipv4(frame: bytes, at: int) -> Datagram | Unusable:
         return Unusable.FRAGMENT
     if protocol != UDP:
         return Unusable.TCP if protocol == TCP else Unusable.NOT_UDP
-    end = at + size if size else len(frame)  # a size of 0 is left by network cards that cut large sends
+    end = at + size if size else len(frame)  # network cards that segment large sends leave a size of 0
     return _udp(frame, at + header_size, end, source, destination)
 
 

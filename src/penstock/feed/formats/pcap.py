@@ -1,4 +1,4 @@
-"""Captures of a network: pcap and pcapng, as tcpdump and Wireshark write them; the UDP datagrams in them."""
+"""Network captures: pcap and pcapng, as written by tcpdump and Wireshark; the UDP datagrams in them."""
 
 import struct
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ PCAP_MAGICS = {
     b"\x4d\x3c\xb2\xa1": ("<", 1),
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
-"""The first bytes, the order of bytes they mean, and the nanoseconds of a time's fraction."""
+"""By magic number: the byte order, and the nanoseconds per unit of a time's fraction."""
 
 PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
 ORDER_MAGIC = b"\x1a\x2b\x3c\x4d"
@@ -33,7 +33,7 @@ INTERFACES_MAX = 1_024
 
 
 class CapturedDatagram(msgspec.Struct, frozen=True):
-    """A UDP datagram as it was captured; `offset` is where its record begins in the file."""
+    """A captured UDP datagram; `offset` is the position of its record in the file."""
 
     time_ns: int
     source: tuple[str, int]
@@ -49,7 +49,7 @@ class _Interface(msgspec.Struct, frozen=True):
 
 
 Frame: TypeAlias = tuple[int, int, int, bytes, int]
-"""Its time, kind of link, size on the wire, bytes and offset in the file."""
+"""Time, link type, size on the wire, content and file offset of a frame."""
 
 
 def is_capture(start: bytes) -> bool:
@@ -57,9 +57,9 @@ def is_capture(start: bytes) -> bool:
 
 
 class CaptureReader:
-    """The datagrams of a capture, in its order; afterwards `damages` says what could not be read.
+    """The datagrams of a capture, in order; afterwards `damages` lists what could not be read.
 
-    `skipped` counts the frames that are no UDP datagrams, by what they are.
+    `skipped` counts the frames that are not UDP datagrams, by kind.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -81,7 +81,7 @@ class CaptureReader:
             if isinstance(found, Datagram):
                 yield CapturedDatagram(time_ns, found.source, found.destination, found.data, offset)
             elif found == Unusable.DAMAGED:
-                self._damaged("a frame's headers contradict its size", offset, frame)
+                self._damaged("a frame's headers do not match its size", offset, frame)
             else:
                 self.skipped[found] = self.skipped.get(found, 0) + 1
         self.damages.note(self._stream.damage)
@@ -93,7 +93,7 @@ class CaptureReader:
         header = self._stream.read(24)
         order, fraction_ns = PCAP_MAGICS[header[:4]]
         if len(header) < 24:
-            self._damaged("the file's header is cut off", 0, header)
+            self._damaged("the file's header is truncated", 0, header)
             return
         link = struct.unpack_from(f"{order}I", header, 20)[0] & 0xFFFF
         record = struct.Struct(f"{order}IIII")
@@ -103,15 +103,15 @@ class CaptureReader:
             if not head:
                 return
             if len(head) < record.size:
-                self._damaged("a record's header is cut off", offset, head)
+                self._damaged("a record's header is truncated", offset, head)
                 return
             seconds, fraction, size, wire_size = record.unpack(head)
             if size > FRAME_SIZE_MAX:
-                self._damaged(f"a record claims {size} bytes; from here on nothing can be read", offset, head)
+                self._damaged(f"a record claims {size} bytes; the rest of the file cannot be read", offset, head)
                 return
             frame = self._stream.read(size)
             if len(frame) < size:
-                self._damaged(f"a record is cut off after {len(frame)} of {size} bytes", offset, frame)
+                self._damaged(f"a record is truncated after {len(frame)} of {size} bytes", offset, frame)
                 return
             yield seconds * 1_000_000_000 + fraction * fraction_ns, link, wire_size, frame, offset
 
@@ -124,18 +124,18 @@ class CaptureReader:
             if not head:
                 return
             if len(head) < 8:
-                self._damaged("a block's header is cut off", offset, head)
+                self._damaged("a block's header is truncated", offset, head)
                 return
             if head[:4] == PCAPNG_MAGIC:
                 order = "<" if self._stream.peek(4) == ORDER_MAGIC[::-1] else ">"
                 interfaces = []
             kind, size = struct.unpack(f"{order}II", head)
             if size < 12 or size % 4 or size > BLOCK_SIZE_MAX:
-                self._damaged(f"a block claims {size} bytes; from here on nothing can be read", offset, head)
+                self._damaged(f"a block claims {size} bytes; the rest of the file cannot be read", offset, head)
                 return
             rest = self._stream.read(size - 8)
             if len(rest) < size - 8:
-                self._damaged(f"a block is cut off after {len(rest) + 8} of {size} bytes", offset, rest)
+                self._damaged(f"a block is truncated after {len(rest) + 8} of {size} bytes", offset, rest)
                 return
             body = rest[:-4]
             if kind == INTERFACE and len(interfaces) < INTERFACES_MAX:
@@ -145,7 +145,7 @@ class CaptureReader:
                     _enhanced(order, body, interfaces) if kind == ENHANCED_PACKET else _simple(order, body, interfaces)
                 )
                 if frame is None:
-                    self._damaged("a packet block contradicts itself", offset, body)
+                    self._damaged("a packet block is inconsistent", offset, body)
                 else:
                     yield *frame, offset
 

@@ -1,4 +1,4 @@
-"""SoupBinTCP: numbered messages over TCP, with login, heartbeats and replay. protocol/feeds.md draws it."""
+"""SoupBinTCP: numbered messages over TCP, with login, heartbeats and replay. protocol/feeds.md has a drawing."""
 
 import struct
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ import msgspec
 from penstock.base.errors import FrameError, LocalProtocolError, RemoteProtocolError
 from penstock.feed.formats import _framing as layout
 
-# what a server sends
+# packet types of servers
 ACCEPTED, REJECTED, SEQUENCED, HEARTBEAT, END = b"A", b"J", b"S", b"H", b"Z"
-# what a client sends
+# packet types of clients
 LOGIN, CLIENT_HEARTBEAT, LOGOUT = b"L", b"R", b"O"
-# either
+# packet types of both
 UNSEQUENCED, DEBUG = b"U", b"+"
 
 NOT_AUTHORISED, NOT_AVAILABLE = "A", "S"
@@ -22,7 +22,7 @@ ACCEPTED_FIELDS = struct.Struct("10s20s")
 
 
 class SoupLogin(msgspec.Struct, frozen=True):
-    """Who wants what: a blank session is the current one, sequence 0 only what is new, 1 everything."""
+    """A login: a blank session is the current one; sequence 0 requests only new messages, 1 all messages."""
 
     user: str
     password: str
@@ -34,7 +34,7 @@ class SoupLogin(msgspec.Struct, frozen=True):
 
 
 class SoupAccepted(msgspec.Struct, frozen=True):
-    """The server's answer: messages of this session come, from this number on."""
+    """The server's answer: messages of this session follow, beginning with this number."""
 
     session: str
     sequence: int
@@ -47,13 +47,13 @@ class SoupFrames:
         self._pending = b""
 
     def packets(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """(type, content) of every whole packet; a FrameError when it is no SoupBinTCP."""
+        """Return (type, content) of every complete packet. Raise FrameError if the data is not SoupBinTCP."""
         data = self._pending + data
         at = 0
         while len(data) - at >= layout.SOUP_HEADER_SIZE:
             size = int.from_bytes(data[at : at + 2], "big")
             if size == 0:
-                raise FrameError("a packet without a type")
+                raise FrameError("a packet has no type")
             if at + 2 + size > len(data):
                 break
             yield data[at + 2 : at + 3], data[at + 3 : at + 2 + size]
@@ -63,7 +63,7 @@ class SoupFrames:
 
 def encode_soup(kind: bytes, content: bytes = b"") -> bytes:
     if len(content) > 0xFFFE:
-        raise LocalProtocolError(f"a packet carries at most {0xFFFE} bytes, not {len(content)}")
+        raise LocalProtocolError(f"the packet has {len(content)} bytes, the limit is {0xFFFE}")
     return (len(content) + 1).to_bytes(2, "big") + kind + content
 
 
@@ -76,9 +76,9 @@ def encode_login(login: SoupLogin) -> bytes:
 
 
 def decode_login(content: bytes) -> SoupLogin:
-    """Implementations differ in which side they pad."""
+    """Decode a login. Implementations pad its fields on either side."""
     if len(content) != LOGIN_FIELDS.size:
-        raise RemoteProtocolError(f"a login has {LOGIN_FIELDS.size} bytes, not {len(content)}")
+        raise RemoteProtocolError(f"the login has {len(content)} bytes, expected {LOGIN_FIELDS.size}")
     user, password, session, sequence = LOGIN_FIELDS.unpack(content)
     return SoupLogin(_text(user), _text(password), _text(session), _number(sequence))
 
@@ -90,7 +90,7 @@ def encode_accepted(accepted: SoupAccepted) -> bytes:
 
 def decode_accepted(content: bytes) -> SoupAccepted:
     if len(content) != ACCEPTED_FIELDS.size:
-        raise RemoteProtocolError(f"an acceptance has {ACCEPTED_FIELDS.size} bytes, not {len(content)}")
+        raise RemoteProtocolError(f"the acceptance has {len(content)} bytes, expected {ACCEPTED_FIELDS.size}")
     session, sequence = ACCEPTED_FIELDS.unpack(content)
     return SoupAccepted(_text(session), _number(sequence))
 
@@ -105,5 +105,5 @@ def _text(field: bytes) -> str:
 def _number(field: bytes) -> int:
     text = field.strip(b" \0")
     if text and not text.isdigit():
-        raise RemoteProtocolError("a sequence number is no number")
+        raise RemoteProtocolError("a sequence number is not numeric")
     return min(int(text or b"0"), 2**63 - 1)

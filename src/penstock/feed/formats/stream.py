@@ -1,4 +1,4 @@
-"""Bytes of a file, plain or compressed (gzip, Zstandard, a zip archive of one file), and what was wrong with them."""
+"""Reads a file, plain or compressed (gzip, Zstandard, a zip archive of one file), and records its damages."""
 
 import io
 import zipfile
@@ -14,24 +14,24 @@ DAMAGES_MAX = 100
 GZIP_BITS = 31
 
 COMPRESSIONS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd", "zip": b"PK\x03\x04"}
-"""The first bytes of each."""
+"""The magic numbers."""
 
 ZSTD_READ_SIZE = 16 * 1024
-"""Bytes that are decompressed at a time; a file that is cut off loses at most so many before its end."""
+"""Bytes decompressed at a time; a truncated file loses at most this many before its end."""
 
 UNPACK_ERRORS = (OSError, EOFError, RuntimeError, NotImplementedError, zlib.error, zipfile.BadZipFile)
-"""What libraries raise for archives that are damaged, encrypted or packed in an unknown way."""
+"""Exceptions of libraries for archives that are damaged, encrypted or packed in an unknown way."""
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Something in a file was not as it should be. Whatever was good before it has been given out."""
+    """A damage in a file. All valid data before it has been returned."""
 
     what: str
     offset: int
-    """Where, in bytes from the file's start; after decompression, if it is compressed."""
+    """Position in bytes from the start of the file; after decompression, if it is compressed."""
 
     excerpt: str = ""
-    """The first bytes there, in hexadecimal."""
+    """The first bytes at this position, in hexadecimal."""
 
     def __str__(self) -> str:
         bytes_there = f": {self.excerpt}" if self.excerpt else ""
@@ -39,14 +39,14 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Damages:
-    """What was wrong, in its order: the first ones in full, the others only counted."""
+    """Damages in order: the first ones in full, the others only counted."""
 
     def __init__(self) -> None:
         self._first: list[Damage] = []
         self.total = 0
 
     def note(self, damage: Damage | None) -> None:
-        """None is no damage."""
+        """Record a damage; None is ignored."""
         if damage is not None:
             self.total += 1
             if len(self._first) < DAMAGES_MAX:
@@ -70,16 +70,16 @@ class Readable(Protocol):
 
 
 def compression_of(start: bytes) -> str:
-    """The name of the compression that a file with this start has; empty for none."""
+    """The name of the compression of a file with these first bytes; empty: none."""
     return next((name for name, magic in COMPRESSIONS.items() if start.startswith(magic)), "")
 
 
 class ByteStream:
-    """Reads a file from its start; compressed content is recognised and decompressed piece by piece. `name` is that of
+    """Reads a file from its start; compressed content is detected and decompressed piece by piece. `name` is that of
     the file in a zip archive.
 
-    When the file is cut off or damaged, everything before that is given out, then the stream ends and `damage` says
-    what was wrong.
+    If the file is truncated or damaged, everything before that is returned, then the stream ends and `damage` has
+    the error.
     """
 
     def __init__(self, file: Readable) -> None:
@@ -89,18 +89,18 @@ class ByteStream:
         self.compression = compression_of(self._raw)
         self._unpacker = zlib.decompressobj(GZIP_BITS) if self.compression == "gzip" else None
         self.offset = 0
-        """Of the next byte that read() gives."""
+        """Offset of the next byte that read() returns."""
 
         self.damage: Damage | None = None
         self.name = ""
         self._unpacked = self._open_unpacked()
 
     def read(self, size: int) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """Read `size` bytes, fewer only at the end."""
         more = b"" if self._buffer else self._more()
         if len(more) == size:
             self.offset += size
-            return more  # as it came
+            return more  # as read
         self._buffer += more
         while len(self._buffer) < size and (more := self._more()):
             self._buffer += more
@@ -110,7 +110,7 @@ class ByteStream:
         return data
 
     def read_into(self, room: memoryview) -> int:
-        """The next bytes, as many as there are at once, to memory that is used again; 0 at the end."""
+        """Read the next bytes into reused memory, as many as are available at once; 0 at the end."""
         if self.compression or self._buffer or self._raw:
             data = self.read(len(room))
             room[: len(data)] = data
@@ -139,7 +139,7 @@ class ByteStream:
             if self._unpacker is None:
                 return b""
             if not self._raw:
-                self._give_up("the compressed file is cut off")
+                self._give_up("the compressed file is truncated")
                 return self._unpacker.flush()
             if unpacked := self._unpack(self._unpacker):
                 return unpacked
@@ -185,7 +185,7 @@ class ByteStream:
         try:
             return self._unpacked.read(ZSTD_READ_SIZE if self.compression == "zstd" else CHUNK_SIZE)
         except UNPACK_ERRORS as error:
-            self._give_up(f"the {self.compression} file is cut off or damaged ({error})")
+            self._give_up(f"the {self.compression} file is truncated or damaged ({error})")
             return b""
 
     def _give_up(self, what: str) -> None:
@@ -193,7 +193,7 @@ class ByteStream:
 
 
 class _Rejoined(io.RawIOBase):
-    """A file whose first bytes were read already, from its start."""
+    """A file with its first bytes, which were already read, put back."""
 
     def __init__(self, start: bytes, file: Readable) -> None:
         super().__init__()

@@ -8,14 +8,14 @@ from penstock.middleware.core._outgoing cimport OutgoingCursor
 from penstock.net._udp cimport UDP_BATCH, Inlet, Outlet
 
 cpdef enum Why:
-    """Why run() has returned."""
+    """The reason why run() returned."""
     WHY_NOTHING = 0
-    WHY_RUNG = 1        # another thread has rung
-    WHY_DEADLINE = 2    # the time has come
-    WHY_DATAGRAMS = 3   # the stream's batch has datagrams that do not simply go on in order, from `rest` on
+    WHY_RUNG = 1  # another thread called ring()
+    WHY_DEADLINE = 2  # the deadline has passed
+    WHY_DATAGRAMS = 3  # the stream's batch has datagrams that are not in order, from `rest` on
     WHY_CHECKPOINT = 4  # the stream's converter has passed a checkpoint
-    WHY_REPAIR = 5      # somebody asks for packets again
-    WHY_ERROR = 6       # a socket failed
+    WHY_REPAIR = 5  # a repair request arrived
+    WHY_ERROR = 6  # a socket failed
 
 
 cdef class Histogram:
@@ -43,9 +43,9 @@ cdef class Exit:
 
 cdef class StreamLane:
     cdef readonly int number
-    cdef public bint is_flowing     # whether this stream may be converted and published here
-    cdef public bint has_worked     # since somebody last set it to false
-    cdef readonly int64_t latency_ns # of what was published last
+    cdef public bint is_flowing  # this stream may be converted and published here
+    cdef public bint has_worked  # set by work, reset by the caller
+    cdef readonly int64_t latency_ns  # of the last published message
     cdef readonly int error
     cdef readonly Py_ssize_t rest
     cdef Inlet _inlet
@@ -66,8 +66,8 @@ cdef class Lane:
     cdef bint _has_streams
     cdef int _fds[UDP_BATCH]
     cdef int _fd_count
-    cdef int _repair_fd          # the last of the descriptors, if there is one
-    cdef public int64_t repairs_from_ns # requests that come earlier wait until then
+    cdef int _repair_fd  # the last descriptor, if any
+    cdef public int64_t repairs_from_ns  # earlier requests wait until this time
     cdef int _bell
     cdef uint64_t _is_rung
     cdef uint64_t _is_asleep

@@ -1,7 +1,7 @@
-"""The data thread's fast path: datagrams that come in order are converted, packed and sent without Python and its lock.
+"""The data thread's fast path: in-order datagrams are converted, packed and sent without Python and the GIL.
 
-Whatever is not of that kind (a gap, another session, a repair request, a checkpoint to be told, a word from another
-thread, a deadline) is for Python: run() returns and says which.
+Everything else (a gap, another session, a repair request, a checkpoint to report, a call from another thread, a
+deadline) needs Python: run() returns the reason.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -21,7 +21,7 @@ from penstock.base.errors import LocalProtocolError
 from penstock.base.histogram import BUCKET_COUNT, SUB_BITS, VALUE_BITS, HistogramState
 
 cdef enum:
-    SPINS_PER_LOOK = 64 # at the clock and at the socket for repair requests
+    SPINS_PER_LOOK = 64  # spins between two checks of the clock and of the socket for repair requests
     TAPS = 2
 
 cdef int sub_bits = SUB_BITS
@@ -29,7 +29,7 @@ cdef int64_t value_max = (<int64_t>1 << VALUE_BITS) - 1
 
 
 cdef class Histogram:
-    """Counts in base.histogram's buckets, from compiled code."""
+    """Counts in the buckets of base.histogram, in compiled code."""
 
     def __cinit__(self):
         self._array = numpy.zeros(BUCKET_COUNT, numpy.int64)
@@ -37,7 +37,7 @@ cdef class Histogram:
         self._counts = &counts[0]
 
     def state(self) -> HistogramState:
-        """What was counted; may be read while another thread counts."""
+        """Return the counts; may be called while another thread counts."""
         counts = self._array.copy()
         used = numpy.flatnonzero(counts)
         return HistogramState(used.tolist(), counts[used].tolist(), self.maximum)
@@ -54,11 +54,11 @@ cdef class Histogram:
 
 
 cdef class Exit:
-    """Where a lane's messages go: packed, kept, sent unless there is no `outlet`, and shown to the taps."""
+    """The output of a lane: packs messages, stores them, sends them if there is an `outlet`, and advances the taps."""
 
     def __init__(self, OutgoingCursor cursor not None, Outlet outlet, uint64_t destination, list taps not None):
         if len(taps) > TAPS:
-            raise LocalProtocolError(f"{len(taps)} taps, at most {TAPS}")
+            raise LocalProtocolError(f"{len(taps)} taps exceed the limit of {TAPS}")
         self._cursor = cursor
         self._outlet = outlet
         self._is_sending = outlet is not None
@@ -68,7 +68,7 @@ cdef class Exit:
         self._second_tap = taps[1] if len(taps) > 1 else None
 
     cdef bint is_ready(self) noexcept nogil:
-        """Whether messages go out at once, and nothing waits to go out before them."""
+        """True if messages are sent at once, and none waits."""
         return self._cursor.is_prompt and self._cursor.packer._packet.count == 0
 
     cdef void send(self, ConverterKernel converter, int64_t now_ns) noexcept nogil:
@@ -111,7 +111,7 @@ cdef class StreamLane:
         )
 
     cdef int step(self, bint spin) except -1 nogil:
-        """Take what is there at this stream's sockets: what is left for Python to do, or WHY_NOTHING."""
+        """Handle available datagrams of this stream's sockets. Return the work left for Python, or WHY_NOTHING."""
         cdef int received = self._inlet.drain(self._inlet._count, spin)
         cdef int64_t received_ns, now_ns
         cdef Py_ssize_t index = 0
@@ -142,7 +142,7 @@ cdef class StreamLane:
         return WHY_NOTHING
 
     cdef int step_all(self, bint spin, int *number) except -1 nogil:
-        """Of this lane and those behind it in the chain."""
+        """Call step() for this lane and the following ones in the chain."""
         cdef int why = self.step(spin)
         if why != WHY_NOTHING:
             number[0] = self.number
@@ -153,19 +153,19 @@ cdef class StreamLane:
 
 
 cdef class Lane:
-    """All source streams of an adapter. run() is the data thread's; ring() may be called by any other."""
+    """All source streams of an adapter. The data thread calls run(); any other thread may call ring()."""
 
     def __cinit__(self):
         self._bell = tap_eventfd()
         if self._bell < 0:
-            raise OSError("the system gives no descriptor")
+            raise OSError("cannot create a descriptor")
 
     def __init__(self, StreamLane first, fds, repair_fd: int):
         self._first = first
         self._has_streams = first is not None
         waiting = [self._bell, *fds, repair_fd] if repair_fd >= 0 else [self._bell, *fds]
         if len(waiting) > UDP_BATCH:
-            raise LocalProtocolError(f"{len(waiting)} sockets, at most {UDP_BATCH}")
+            raise LocalProtocolError(f"{len(waiting)} sockets exceed the limit of {UDP_BATCH}")
         for index, fd in enumerate(waiting):
             self._fds[index] = fd
         self._fd_count = len(waiting)
@@ -176,19 +176,19 @@ cdef class Lane:
             tap_close(self._bell)
 
     def close(self) -> None:
-        """After the last run(); ring() does nothing from then on."""
+        """Close after the last run(); later calls of ring() have no effect."""
         if self._bell >= 0:
             tap_close(self._bell)
             self._bell = -1
 
     def ring(self) -> None:
-        """Have run() return soon, in the data thread."""
+        """Make run() return soon, in the data thread."""
         tap_store(&self._is_rung, 1)
         if tap_load(&self._is_asleep):
             tap_wake(self._bell)
 
     def run(self, int64_t wake_ns, bint spin) -> tuple:
-        """(why, number of the stream): until there is something for Python, or that time has come."""
+        """Run until Python is needed or the given time. Return (why, number of the stream)."""
         cdef int why
         cdef int number = -1
         with nogil:

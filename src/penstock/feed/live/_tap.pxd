@@ -29,10 +29,10 @@ cdef extern from * nogil:
 
 cdef class Tap:
     cdef PacketStore _store
-    cdef uint64_t _cursor      # the next packet to take
+    cdef uint64_t _cursor  # the next packet to take
     cdef uint64_t _published   # packets below this number may be taken
-    cdef uint64_t _is_waiting  # the taker sleeps until the descriptor is readable
+    cdef uint64_t _is_waiting  # the reader sleeps until the descriptor is readable
     cdef int _fd
 
-    # Packets below `next_sequence` are complete; called by the thread that makes them.
+    # Packets below `next_sequence` are complete; called by the thread that creates them.
     cdef void advance(self, uint64_t next_sequence) noexcept nogil

@@ -1,7 +1,7 @@
-"""What the data thread has published, taken by another thread that it never waits for.
+"""A reader of published packets in another thread, for which the data thread never waits.
 
-The data thread goes on overwriting the oldest packets of its store. So what take() has copied is checked by whoever
-takes it: a packet whose number or checksum is wrong was overwritten meanwhile, and so were those before it.
+The data thread overwrites the oldest packets of its store. The reader therefore checks the packets that take() has
+copied: a packet with a wrong number or checksum was overwritten meanwhile, and so were those before it.
 """
 
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
@@ -18,8 +18,8 @@ cdef enum:
 
 
 cdef class Tap:
-    """One taker of a store's packets, from those that are made after it on. Its descriptor (fileno) becomes readable
-    when there are some after arm() has said that there were none."""
+    """One reader of a store's packets, from its creation on. Its descriptor (fileno) becomes readable when packets
+    arrive after arm() returned True."""
 
     def __cinit__(self, PacketStore store not None):
         self._fd = -1
@@ -28,7 +28,7 @@ cdef class Tap:
         self._published = store.next_sequence
         self._fd = tap_eventfd()
         if self._fd < 0:
-            raise OSError("the system gives no descriptor")
+            raise OSError("cannot create a descriptor")
 
     def __dealloc__(self):
         if self._fd >= 0:
@@ -43,7 +43,7 @@ cdef class Tap:
         return self._fd
 
     def arm(self) -> bool:
-        """Whether there is nothing to take now; then the descriptor becomes readable when there is."""
+        """True if there are no packets now; then the descriptor becomes readable when some arrive."""
         tap_store(&self._is_waiting, 1)
         if tap_load(&self._published) == self._cursor:
             return True
@@ -51,14 +51,14 @@ cdef class Tap:
         return False
 
     def clear(self) -> None:
-        """The descriptor is no longer readable."""
+        """Make the descriptor unreadable again."""
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
             return
 
     def take(self) -> tuple | None:
-        """(first number, data, offsets, sizes) of packets that follow those taken before, or None."""
+        """Return (first number, data, offsets, sizes) of the packets after those taken before, or None."""
         cdef uint64_t published = tap_load(&self._published)
         cdef uint64_t count = min(published - self._cursor, <uint64_t>PACKETS_PER_TAKE)
         if count == 0:
@@ -72,11 +72,11 @@ cdef class Tap:
         return first, data, offsets, sizes
 
     def announce(self, uint64_t next_sequence) -> None:
-        """Packets below this number may be taken; for the thread that makes them."""
+        """Make packets below this number available; called by the thread that creates them."""
         self.advance(next_sequence)
 
     def skip_to_newest(self) -> int:
-        """Leave out what is there; how many packets that were."""
+        """Skip the available packets. Return their number."""
         cdef uint64_t published = tap_load(&self._published)
         cdef uint64_t skipped = published - self._cursor
         self._cursor = published
@@ -97,7 +97,8 @@ cdef class Tap:
         return total
 
     def copy(self, uint64_t count, uint8_t[::1] data, uint32_t[::1] offsets, uint32_t[::1] sizes) -> None:
-        """A place may have changed since it was measured, and be anywhere: nothing is read beyond the memory."""
+        """Copy packets. An entry may have changed since it was measured, so all reads are checked against the
+        memory's bounds."""
         cdef uint64_t index, offset
         with nogil:
             for index in range(count):

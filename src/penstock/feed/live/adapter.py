@@ -1,4 +1,4 @@
-"""A live adapter: everything of a feed adapter in one process, from its configuration to its end.
+"""The driver of a feed adapter, from configuration to shutdown.
 
     adapter = LiveAdapter(config)
     await adapter.node.start()
@@ -63,7 +63,7 @@ log = logger("feed.adapter")
 
 
 class LiveAdapter:
-    """One adapter. `node` starts and closes it; after the start `status()` describes it."""
+    """One running adapter. `node` starts and closes it; `status()` describes it after the start."""
 
     def __init__(self, config: AdapterConfig) -> None:
         self.config = config
@@ -150,7 +150,7 @@ class LiveAdapter:
         self._socket.close()
 
     def status(self) -> AdapterStatus:
-        """May be called in any thread: what it reads is always whole, though not of one moment."""
+        """May be called in any thread. Each value is consistent, but values may be of slightly different times."""
         config, synchroniser = self.config, self._core.synchroniser
         state = synchroniser.state(time.monotonic_ns())
         latencies = self._data.latencies()
@@ -280,7 +280,7 @@ class LiveAdapter:
                     log.debug("adapter", instruction=type(instruction).__name__)
 
     async def _persist(self, term: int) -> None:
-        """A term is used only when it is on the disk; until then the adapter waits for it, and says so."""
+        """Write a term to the disk. The adapter uses it only then; waiting is reported."""
         while True:
             try:
                 await asyncio.to_thread(self._terms.keep, term)
@@ -322,6 +322,6 @@ def _secret_in(path: str) -> Secret | None:
 
 
 def publisher_id_of(feed: str, index: int) -> int:
-    """The same at every start, and another one for every adapter of every feed."""
+    """A publisher id that is equal at every start, and different for every adapter of every feed."""
     digest = hashlib.blake2b(f"{feed}/{index}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1

@@ -42,8 +42,9 @@ def open_to_all(text: str, now_ns: int) -> Token:
 
 
 class Administration:
-    """Keeps one adapter registered, and applies the answers. `revoke` is called in the loop's thread; `post` makes a
-    call in the data thread. `answering` is the lease of the authentication keys of the adapter's repair requests."""
+    """Keeps one adapter registered, and applies the answers. `revoke` is called in the thread of the loop; `post`
+    runs a call in the data thread. `answering` is the lease of the authentication keys of the adapter's repair
+    requests."""
 
     def __init__(
         self,
@@ -186,7 +187,7 @@ class Administration:
             self._post(lambda: publisher.authenticate(scope.keys, scope.active_key_id))
 
     def _hold(self, keys: Iterable[StreamKey], active_key_id: int) -> None:
-        """In either thread of the registration."""
+        """Called in either thread of the registration."""
         if not self._config.publish.sealed:
             return
         publisher = self._outbound.publisher

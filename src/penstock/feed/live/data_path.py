@@ -33,7 +33,7 @@ from penstock.feed.live.sources import DatagramSource, RepairSocket
 from penstock.net.live.mailbox import Mailbox
 
 WAKE_NS = 50 * NS_PER_MS
-"""Longest sleep of the thread."""
+"""Maximum sleep of the thread."""
 
 REPAIR_PAUSE = 4
 """Length of the pause after a round of repairs, as a multiple of the time that the round took."""
@@ -44,8 +44,8 @@ log = logger("feed.data")
 
 
 class DataPath:
-    """Runs from start() to stop(). `on_instructions` gets the instructions of the core that the data thread does not
-    execute; it and `on_failure` are called in the data thread."""
+    """Runs from start() to stop(). `on_instructions` gets the core's instructions that the data thread does not
+    carry out; it and `on_failure` are called in the data thread."""
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class DataPath:
         return self._thread.is_alive()
 
     def latencies(self) -> LatencyHistogram:
-        """From a datagram's arrival in this process to the moment its messages were sent, per source message."""
+        """Time from a datagram's arrival in this process until its messages were sent, per source message."""
         return LatencyHistogram(self._latencies.state())
 
     @property
     def lag_ns(self) -> int:
-        """Of what was published last."""
+        """The lag of the last published message."""
         return max((lane.latency_ns for lane in self._lanes), default=0)
 
     # Calls from any thread
@@ -185,7 +185,7 @@ class DataPath:
             self.handle(SourceDatagram(source.stream_id, line, data, batch.arrival_ns(index)))
 
     def _end_days(self) -> None:
-        """Tell the core the time where the trading day of a source stream has passed."""
+        """Pass the time to the core if the trading day of a source stream has ended."""
         wall_ns = time.time_ns()
         for stream_id in self._live_ids:
             end_ns = self.core.day_end_ns(stream_id)

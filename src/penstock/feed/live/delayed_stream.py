@@ -1,7 +1,7 @@
-"""A delayed stream: what the adapter wrote into its journal, once it is old enough.
+"""A delayed stream: packets of the adapter's journal, when they are old enough.
 
-The time that counts is the record's: taken after its packet was published. So a message is never shown earlier than its
-grant's delay after it was published.
+The record's time counts, which is taken after its packet was published. A message is therefore never delivered earlier
+than its grant's delay after it was published.
 """
 
 from pathlib import Path
@@ -15,11 +15,11 @@ from penstock.journal import JournalReader
 from penstock.journal.core.records import NOTHING, RecordBatch
 
 LOOK_NS = 10 * NS_PER_MS
-"""How long to wait before looking again for what the journal's writer adds."""
+"""Interval of checks for new records in the journal."""
 
 
 class DelayedReader:
-    """Reads a journal `delay_s` behind the wall clock. `from_ns` is the time of the first record, 0 for the newest one
+    """Reads a journal `delay_s` behind the wall clock. `from_ns` is the time of the first record; 0: the newest one
     that is old enough now."""
 
     def __init__(self, reader: JournalReader, delay_s: int, from_ns: int, now_ns: int) -> None:
@@ -37,7 +37,7 @@ class DelayedReader:
         self._reader.close()
 
     def take(self, now_ns: int) -> list[PublishedBatch]:
-        """What has become old enough since the last call; empty when nothing has. Rows are good until the next one."""
+        """Return the batches that have become old enough since the last call. Rows are valid until the next call."""
         if not len(self._waiting):
             self._waiting = self._reader.read_batch()
         rows = self._waiting.rows
@@ -55,7 +55,7 @@ class DelayedReader:
         ]
 
     def wait_ns(self, now_ns: int) -> int:
-        """How long nothing becomes old enough, as far as is known."""
+        """Time until the next record may be old enough."""
         if not len(self._waiting):
             return LOOK_NS
         return max(0, int(self._waiting.rows[0]["timestamp_ns"]) + self._delay_ns - now_ns)

@@ -10,19 +10,19 @@ from penstock.feed.core.sync.health import Health
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What an adapter has counted since it was started."""
+    """Totals since the start of the adapter."""
 
     errors: int
     messages_sent: int
     messages_due: int
-    """Messages sent, and those that could not be."""
+    """Messages sent, and those that could not be sent."""
 
     lag_ns: int
     """From a source message's arrival to its publication, now."""
 
 
 class HealthMeter:
-    """Each measure() is over the time since the one before."""
+    """Each measure() covers the time since the previous one."""
 
     def __init__(self, *, spins: bool) -> None:
         self._spins = spins
@@ -35,7 +35,7 @@ class HealthMeter:
         elapsed_s = max(now - self._at, 1e-3)
         busy = (cpu_s - self._cpu_s) / elapsed_s
         if self._spins:
-            busy -= 1.0  # its data thread takes a processor whether there is something to do or not
+            busy -= 1.0  # its data thread always occupies a processor
         due = totals.messages_due - before.messages_due
         sent = totals.messages_sent - before.messages_sent
         self._at, self._cpu_s, self._totals = now, cpu_s, totals
@@ -50,7 +50,7 @@ class HealthMeter:
 
 
 def memory_free_share() -> float:
-    """Of the machine's memory, what can still be had."""
+    """Available share of the machine's memory."""
     values: dict[str, int] = {}
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, rest = line.partition(":")

@@ -1,7 +1,5 @@
-"""Receives a source stream from its lines, asks for what is missing, and gives what a LineArbiter says.
-
-with LineReceiver([line_a, line_b], MoldUDP64(), request_address=("10.0.0.7", 7413)) as receiver:
-    for event in receiver.receive(timeout=1.0): ...
+"""Receives a source stream from its lines, requests missing messages, and returns the instructions of its
+LineArbiter.
 """
 
 import socket
@@ -25,7 +23,8 @@ BATCH_DATAGRAMS = 64
 
 
 class LineReceiver:
-    """One source stream, for real. Requests go out by a socket of its own, which takes answers from nobody else."""
+    """One source stream with sockets. Requests use a separate socket, which accepts answers only from the request
+    server."""
 
     def __init__(
         self,
@@ -61,7 +60,8 @@ class LineReceiver:
         self.arbiter.handle(Tick(), time.monotonic_ns())
 
     def receive(self, timeout: float = 0.0) -> list[LineInstruction]:
-        """What came, waiting at most `timeout` seconds: possibly nothing. It is good until the next call."""
+        """Return received instructions, waiting at most `timeout` seconds; possibly none. They are valid until the
+        next call."""
         deadline_ns = time.monotonic_ns() + round(timeout * NS_PER_SECOND)
         while True:
             now_ns = time.monotonic_ns()
@@ -91,7 +91,7 @@ class LineReceiver:
         try:
             return self._inlet.receive(wait_ns, self._spin)
         except ConnectionRefusedError:
-            self.counters.add("datagrams_unsent", cause="econnrefused")  # nobody serves requests there, now
+            self.counters.add("datagrams_unsent", cause="econnrefused")  # no request server is running there now
             return 0
 
     def _close_sockets(self) -> None:
@@ -99,7 +99,7 @@ class LineReceiver:
             each.close()
 
     def _carry_out(self, instructions: list[LineInstruction]) -> list[LineInstruction]:
-        """Requests are sent, the rest is for the caller."""
+        """Send requests; return the other instructions."""
         events: list[LineInstruction] = []
         for instruction in instructions:
             if isinstance(instruction, RequestRetransmission):

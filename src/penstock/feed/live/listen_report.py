@@ -1,4 +1,4 @@
-"""What comes of a source stream, counted: whether lines, requests and logins work."""
+"""Counts the messages of a source stream, to check lines, requests and logins."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ from penstock.feed.core.lines.events import (
 from penstock.feed.live.soup_client import SoupClient, SoupEvent
 
 LOOK_SECONDS = 0.2
-"""How often it is checked whether listening is over."""
+"""Interval of checks for the end of listening."""
 
 
 class ListenReport:
-    """What has come so far; `say` is told everything but messages."""
+    """Counts so far; `say` gets all events except messages."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.messages = 0
@@ -57,7 +57,7 @@ class ListenReport:
 
 
 async def take_soup(client: SoupClient, report: ListenReport, is_over: Callable[[], bool]) -> None:
-    """Take what a client receives until its session ends or `is_over` says so."""
+    """Receive messages of a client until its session ends or `is_over` returns True."""
 
     async def take_all(events: AsyncIterator[SoupEvent]) -> None:
         async for event in events:

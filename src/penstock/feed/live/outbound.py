@@ -32,11 +32,11 @@ from penstock.security.live.key_lease import KeyLease
 from penstock.wire import DatagramBatch, PacketStore
 
 ROWS_MAX = 4_096
-"""Messages packed at once, so that what is kept for repairs holds all their packets."""
+"""Maximum number of messages packed at once, so that the repair store can hold all their packets."""
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Some of a batch's messages."""
+    """A subset of a batch's messages."""
 
     topic_data: bytes | NDArray[numpy.uint8]
     payloads: NDArray[numpy.uint8]
@@ -100,7 +100,7 @@ class Outbound:
             self._keep_open(part)
             sealer = self._usable_sealer()
             if sealer is None:
-                self._note_unsealed(len(part))  # nothing leaves open
+                self._note_unsealed(len(part))  # nothing is sent unsealed
             else:
                 sealed = seal_batch(part, sealer)
                 self._carry_out(self.publisher.handle(PublishBatch(self.group, sealed), now_ns))
@@ -153,7 +153,7 @@ class Outbound:
 
     @property
     def _may_leave(self) -> bool:
-        """True if a key is there or none is needed. Models wait for the key; no data is lost by that."""
+        """True if a key is available or not needed. Models wait for the key; no data is lost."""
         return not self.is_sealed or self._usable_sealer() is not None
 
     def _usable_sealer(self) -> Sealer | None:

@@ -1,4 +1,4 @@
-"""Connections between the adapters of a feed: one control connection for each pair, redialled when it is lost.
+"""Connections between the adapters of a feed: one control connection for each pair, which reconnects when it is lost.
 
 The adapter with the higher index connects to the one with the lower. The node name `feed.index` identifies the adapter
 at the other end; the shared secret authenticates it. An adapter without peers does not listen.
@@ -67,7 +67,7 @@ class Peering:
 
     @property
     def port(self) -> int:
-        """0 for an adapter without peers."""
+        """The port; 0 for an adapter without peers."""
         return self._server.port if self._config.is_linked else 0
 
     @property
@@ -127,10 +127,10 @@ class Peering:
         index = self._index_of(connection.peer.node)
         if index is None or index == self._index or expected not in (None, index):
             log.warning("peer_refused", node=connection.peer.node, address=connection.address)
-            await connection.close("this is no adapter of the feed")
+            await connection.close("the peer is not an adapter of the feed")
             return
         if (older := self._outboxes.get(index)) is not None:
-            older.cut()  # the peer has restarted, and its old connection is not known to be dead yet
+            older.cut()  # the peer has restarted, and the old connection is not closed yet
             await older.over.wait()
         outbox: Outbox[SyncMessage] = Outbox(QUEUE_MESSAGES_MAX, "cut")
         self._outboxes[index] = outbox
@@ -144,7 +144,7 @@ class Peering:
             self._on_event(PeerDisconnected(index))
 
     async def _read(self, connection: ControlConnection[SyncMessage], index: int) -> None:
-        with contextlib.suppress(PenstockError):  # the connection logs why it ended
+        with contextlib.suppress(PenstockError):  # the connection logs the reason
             async for message in connection:
                 self._on_event(PeerMessageReceived(index, message))
 

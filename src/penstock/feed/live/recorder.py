@@ -55,12 +55,12 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
 
     def start(self) -> None:
-        """JournalError when the journal cannot be opened now: that is a mistake, later trouble is not."""
+        """Open the journal, or raise JournalError. Later disk failures raise nothing."""
         self._journal = JournalWriter.open(self._path, self._config, counters=self._counters)
         self._thread.start()
 
     def stop(self) -> None:
-        """Record what was published so far, and close the journal."""
+        """Record everything published so far, and close the journal."""
         self._is_stopped.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -1,9 +1,9 @@
-"""The adapter and the administration server: registration, heartbeats, and what the server has to say meanwhile.
+"""The adapter's registration at the administration server: registration, heartbeats, and events.
 
-Two threads make the blocking calls. When no server answers, the adapter goes on with the token keys and revocations it
-knows, seals with its stream key and answers repair requests until its leases end (security/live/key_lease.py), and
-registers again when a server answers, or when another server has taken over. What tokens are checked with is kept
-(security/live/gate.py), also over a restart.
+Two threads make the blocking calls. While no server answers, the adapter continues with the token keys and revocations
+it has, seals with its stream key and answers repair requests until its leases end (security/live/key_lease.py), and
+registers again when a server answers, or when another server has taken over. The token state is stored
+(security/live/gate.py), also across restarts.
 """
 
 import threading
@@ -21,8 +21,8 @@ log = logger("feed.registration")
 
 
 class Registration:
-    """Keeps the adapter registered. `on_registered`, `on_heartbeat` and `on_events` are called in its threads,
-    with the time of `now_ns` before the request was sent. Requests for events wait for `events_wait_s` at most."""
+    """Keeps the adapter registered. `on_registered`, `on_heartbeat` and `on_events` are called in its threads, with
+    the time of `now_ns` before the request was sent. Requests for events wait for `events_wait_s` at most."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Registration:
                 thread.join()
 
     def heartbeat_soon(self) -> None:
-        """Something in the heartbeat has changed: say it now."""
+        """Send a heartbeat now, because its content has changed."""
         self._wants_beat.set()
 
     def register_again(self) -> None:
@@ -88,12 +88,12 @@ class Registration:
                 answer = self._client.heartbeat(self._heartbeat())
                 if answer.generation != registered.generation:
                     log.warning("another_server", generation=answer.generation)
-                    self._forget()  # what it knows may differ from what the one before told
+                    self._forget()  # its state may differ from that of the previous server
                     wait_seconds = RETRY_SECONDS
                 else:
                     self._on_heartbeat(answer, asked_ns)
             except NotFoundError:
-                self._forget()  # the server does not know us any more
+                self._forget()  # the server has no registration of this adapter any more
             except PenstockError as error:
                 log.warning("server_unreachable", code=error.code, error=str(error))
                 wait_seconds = RETRY_SECONDS
@@ -132,6 +132,6 @@ class Registration:
                 self._is_stopped.wait(RETRY_SECONDS)
                 continue
             if not answer.is_complete:
-                self.register_again()  # something was missed
+                self.register_again()  # events were missed
             self._on_events(answer, asked_ns)
             after = answer.next_after

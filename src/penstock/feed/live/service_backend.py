@@ -1,4 +1,4 @@
-"""The data thread as the stream service sees it: images of the conversion state, and contributions."""
+"""The data thread's part of the stream service: images of the conversion state, and contributions."""
 
 import asyncio
 import time
@@ -21,11 +21,11 @@ from penstock.middleware.unicast import Contribution, Position
 from penstock.wire import MESSAGE_DTYPE
 
 CONTRIBUTION_JUMP_MAX = 1 << 20
-"""So many numbers a contributor may leave out at once: a wrong number must not make the right ones old."""
+"""Maximum gap in a contributor's numbers, so that one wrong number does not invalidate all later ones."""
 
 
 class _Part:
-    """The image of one source stream. The converter goes on adding to its topics, the rest is the image's own."""
+    """The image of one source stream. The converter keeps adding to its topics; the rest belongs to the image."""
 
     def __init__(self, image: Packable) -> None:
         self.topics = numpy.frombuffer(bytes(image.topic_data), numpy.uint8)
@@ -34,19 +34,19 @@ class _Part:
 
 
 class DataThreadBackend:
-    """`contributions` has the ids of the source streams that take contributions, by name."""
+    """`contributions` has the ids of the source streams that accept contributions, by name."""
 
     def __init__(self, data: DataPath, contributions: Mapping[str, int], journal_path: Path | None) -> None:
         self._data = data
         self._contributions = contributions
         self._next: dict[int, int] = {}  # used by the data thread
         self.journal_path = journal_path
-        # one session for ever: without it, a first contribution would be a discontinuity of the whole feed
+        # one endless session: without it, a first contribution would be a discontinuity of the whole feed
         for name, stream_id in contributions.items():
             data.submit(SessionBegan(stream_id, name, 1))
 
     async def take_image(self) -> Image:
-        """The data thread only writes the image down: it has no time for who wants what of it, nor to copy it."""
+        """Take an image. The data thread only writes it; selection and copying are done elsewhere."""
         parts, positions, next_packet = await asyncio.wrap_future(self._data.ask(self._image))
         return Image(*_joined(parts), positions, next_packet)
 
@@ -64,21 +64,24 @@ class DataThreadBackend:
         converters = {key: each for key, each in core.converters.items() if hasattr(each, "image")}
         for stream_id in converters:
             if not core.synchroniser.is_synchronised(stream_id):
-                raise NotSynchronisedError("this adapter is not synchronised", hint="ask another one, or again later")
+                raise NotSynchronisedError(
+                    "this adapter is not synchronised", hint="connect to another adapter, or try again later"
+                )
         positions = [position_of(stream_id, each) for stream_id, each in converters.items()]
         current = [each for stream_id, each in converters.items() if not core.is_ended(stream_id)]
         parts = [_Part(each.image()) for each in current]
         return parts, positions, self._data.outbound.open_store.next_sequence
 
     def _contribute(self, stream_id: int, name: str, first: int, messages: Sequence[bytes]) -> tuple[int, int]:
-        """The contributor's numbers are the source's: what it leaves out is lost, what it repeats is known."""
+        """Handle contributions. The contributor's numbers are the source's: gaps are losses, repeated numbers are
+        duplicates."""
         converter = self._data.core.converters[stream_id]
         expected = max(self._next.get(stream_id, 1), converter.next_source_sequence)
         if not messages:
             return expected, 0
         if first > expected + CONTRIBUTION_JUMP_MAX:
-            what = f"contribution {first} is more than {CONTRIBUTION_JUMP_MAX} beyond {expected}, the next"
-            raise LimitError(what, where=name, hint="ask how far the stream is, and go on from there")
+            what = f"contribution {first} is more than {CONTRIBUTION_JUMP_MAX} beyond the expected {expected}"
+            raise LimitError(what, where=name, hint="query the position with an empty Contribute, and continue there")
         if first > expected:
             self._data.handle(SourceBroken(stream_id, expected, first - 1))
         fresh = messages[max(0, expected - first) :]
@@ -95,7 +98,7 @@ def position_of(stream_id: int, converter: Conversion) -> Position:
 
 
 def _joined(parts: Sequence[_Part]) -> tuple[NDArray[numpy.uint8], NDArray[numpy.uint8], NDArray[Any]]:
-    """Several batches as one, in memory of its own."""
+    """Copy several batches into one."""
     rows = [part.rows.copy() for part in parts]
     topics_at = payloads_at = 0
     for part, each in zip(parts, rows, strict=True):

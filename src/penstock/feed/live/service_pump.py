@@ -14,8 +14,9 @@ log = logger("feed.service")
 
 
 class ServicePump:
-    """From start() to stop(). Without a live subscriber the pump sleeps and skips published packets, so that the data
-    thread does not wake it for every message. The first live subscriber gets all packets from its opening on."""
+    """Runs from start() to stop(). Without a live subscriber the pump sleeps and skips published packets, so that
+    the data thread does not wake it for every message. The first live subscriber gets all packets from its opening
+    on."""
 
     def __init__(self, tap: Tap, server: SubscriberServer, counters: Counters) -> None:
         self._tap = tap
@@ -46,7 +47,7 @@ class ServicePump:
             self._turn = self._loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        """A bounded piece of work, so that others in this loop get their turn."""
+        """Do a bounded piece of work, so that other tasks of this loop get their turn."""
         self._turn = None
         if not self._server.service.has_live:
             return

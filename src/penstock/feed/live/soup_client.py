@@ -1,6 +1,6 @@
-"""Receives a source stream over SoupBinTCP, over any number of connections: without a gap, without a duplicate.
+"""Receives a source stream over SoupBinTCP, over successive connections, without gaps or duplicates.
 
-A driver: it has the socket.
+This is a driver with a socket.
 """
 
 import asyncio
@@ -33,21 +33,22 @@ class SoupClientConfig(Config, frozen=True):
     user: Annotated[str, msgspec.Meta(max_length=6)] = "demo"
     password: Annotated[str, msgspec.Meta(max_length=10)] = "demo"
     session: Annotated[str, msgspec.Meta(max_length=10)] = ""
-    """Blank is the current one."""
+    """Blank: the current session."""
 
     sequence: Annotated[int, msgspec.Meta(ge=0)] = 1
-    """The first message wanted; 0 only what is new."""
+    """Number of the first message; 0: only new messages."""
 
     retry_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 50
     retry_ms_max: Annotated[int, msgspec.Meta(ge=1, le=600_000)] = 5_000
-    """Connect again after this, then after twice as long, at most this long."""
+    """Maximum time between two attempts to connect; the time doubles with each attempt."""
 
     def __repr__(self) -> str:
         return f"SoupClientConfig(host={self.host!r}, port={self.port}, user={self.user!r})"
 
 
 class SoupClient:
-    """One source stream. A lost connection is made again and goes on with the next message; a refusal is raised."""
+    """One source stream. After a lost connection, the client reconnects and continues with the next message; a
+    refusal is raised."""
 
     def __init__(
         self, config: SoupClientConfig, *, stream: StreamConfig = SOUP_CONFIG, counters: Counters | None = None
@@ -60,7 +61,7 @@ class SoupClient:
         self._has_begun = False
 
     async def events(self) -> AsyncIterator[SoupEvent]:
-        """Until the session is over."""
+        """Yield events until the session ends."""
         retry_ms = self.config.retry_ms
         while True:
             try:
@@ -68,7 +69,8 @@ class SoupClient:
             except RefusedError as error:
                 if error.peer_code != NOT_AVAILABLE or not self._has_begun:
                     raise
-                yield SessionEnded(self.session, self.next_sequence)  # what we were in is gone: take the current one
+                # the previous session is gone: use the current one
+                yield SessionEnded(self.session, self.next_sequence)
                 self.session, self.next_sequence, self._has_begun = "", 1, False
                 continue
             except (UnreachableError, ConnectionLostError, RemoteProtocolError) as error:
@@ -90,7 +92,7 @@ class SoupClient:
                     log.info("connection_lost", error=str(error), next_sequence=self.next_sequence)
 
     def _started(self, accepted: SoupAccepted) -> SessionStarted | None:
-        """A new session, unless it is the one we were in."""
+        """Return a new session, unless it is the current one."""
         if self._has_begun:
             return None
         self._has_begun = True

@@ -23,13 +23,13 @@ from penstock.wire import DatagramBatch
 
 BATCH_DATAGRAMS = 64
 REQUESTS_PER_TURN = 2
-"""Requests for packets that are answered before the data goes on."""
+"""Number of repair requests answered before data is handled again."""
 ERROR_COUNTERS = ("source_messages_malformed", "source_messages_lost", "packets_dropped", "datagrams_overflowed")
 
 
 class DatagramSource:
-    """A source stream that comes as datagrams over lines. `inlet.batch.socket(n)` is the line of datagram n; the number
-    after the last line is that of answers to requests."""
+    """A source stream with lines of datagrams. `inlet.batch.socket(n)` is the line of datagram n; the number after
+    the last line stands for answers to requests."""
 
     def __init__(self, config: SourceStreamConfig, converter: Converter, counters: Counters) -> None:
         self.stream_id = config.id
@@ -53,7 +53,7 @@ class DatagramSource:
         counters.watch("datagrams_overflowed", lambda: inlet.overflows)
 
     def request(self, wish: RequestSource) -> None:
-        """Ask the request server, if there is one."""
+        """Send a request to the request server, if there is one."""
         data = self._format.encode_request(wish.session, wish.first, wish.count)
         if self._server is not None and data and (error := self._outlet.send(self._server, data)):
             note_unsent(self._counters, 1, error)
@@ -78,7 +78,7 @@ class SourceStreams:
         self._counters: list[Counters] = []
         plan = config.load()
         self.dates: dict[int, SessionDates] = {}
-        """Of each source stream with sessions of the venue; contributions have one session that never ends."""
+        """Of each source stream with sessions of the venue; contributions have one endless session."""
         interval = config.sync.checkpoint_interval
         try:
             for stream in config.streams:
@@ -99,7 +99,7 @@ class SourceStreams:
             self.close()
             raise
         self.models = list(dict.fromkeys(output.model for output in plan.outputs))
-        """Of what the table makes, each version once."""
+        """The models of the table's outputs, each version once."""
 
     @property
     def live_ids(self) -> list[int]:
@@ -123,7 +123,7 @@ class SourceStreams:
 
 
 class RepairSocket:
-    """The publisher's own socket: packets leave by it, and requests to send some again come in."""
+    """The publisher's own socket, which sends packets and receives repair requests."""
 
     def __init__(self, channel: Channel) -> None:
         self._socket = host_socket(channel.interface, multicast_hops=channel.hops)
@@ -135,7 +135,7 @@ class RepairSocket:
         return self._socket.fileno()
 
     def receive(self) -> DatagramBatch:
-        """The requests that are there now; good until the next call."""
+        """Return the waiting requests; valid until the next call."""
         self._inlet.receive(0)
         return self._inlet.batch
 
@@ -146,8 +146,8 @@ class RepairSocket:
 
 
 def _first_date(config: AdapterConfig, stream: SourceStreamConfig, plan: Plan) -> date | None:
-    """The configured trading date, or that in the name of a replayed file if the feed's times need a date; None: the
-    date of each session comes from its receive time."""
+    """The configured trading date, or the date in the name of a replayed file if the feed's times need a date; None:
+    the date of each session follows from its receive time."""
     day = config.trading_day()
     if stream.framing != "file" or day is not None or not plan.counts_from_midnight:
         return day

@@ -54,7 +54,7 @@ class ReplaySource:
                 if self._is_stopped.is_set():
                     return
                 if isinstance(instruction, SessionEnded):
-                    continue  # the end of a file does not say that its session ended
+                    continue  # the end of a file does not mean that its session ended
                 if (event := event_of(self._config.id, instruction)) is not None:
                     self._data.ask(lambda event=event: self._data.handle(event)).result()  # type: ignore[misc]
             for damage in source.damages:
@@ -63,7 +63,8 @@ class ReplaySource:
 
 
 class SoupSource:
-    """A SoupBinTCP server, in the loop's thread. After the end of a session, or a refusal, it asks again."""
+    """A SoupBinTCP server, in the thread of the loop. After the end of a session, or a refusal, the source logs in
+    again."""
 
     def __init__(self, config: SourceStreamConfig, data: DataPath) -> None:
         assert config.server is not None
@@ -117,4 +118,4 @@ def _password_in(path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError):
-        raise ConfigurationError("the password cannot be read", where=path) from None
+        raise ConfigurationError("cannot read the password", where=path) from None

@@ -1,4 +1,4 @@
-"""The stream service on real connections: a control server whose subscribers each have a queue of their own."""
+"""The network side of the stream service: a control server with a queue for each subscriber."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ from penstock.net.secret import Secret
 from penstock.security.core.refusal import RefusalError, Refusals
 
 LOGIN_SECONDS = 10.0
-"""For the message that opens a stream, from the end of the handshake."""
+"""Time limit for the message that opens a stream, counted from the end of the handshake."""
 
 HISTORY_QUEUE_BYTES = 1024 * 1024
 """Delayed data is read from the journal while less than this waits for its subscriber."""
@@ -63,14 +63,14 @@ log = logger("feed.service")
 
 
 class ServiceBackend(Protocol):
-    """What the service needs of the adapter, which works in another thread."""
+    """The adapter's part of the service, which works in another thread."""
 
     async def take_image(self) -> Image: ...
 
     def take_contribution(
         self, stream: str, first_sequence: int, messages: list[Contribution]
     ) -> "asyncio.Future[tuple[int, int]]":
-        """The next number, and how many of these were new."""
+        """Return the next number, and the number of new messages."""
         ...
 
     @property
@@ -80,8 +80,8 @@ class ServiceBackend(Protocol):
 class SubscriberServer:
     """Serves streams from start() to close(); beyond the loopback address it needs `tls` and `secret`.
 
-    `on_first_live` is called when publish() is of use to somebody after it was not, before that one's image is taken:
-    publish() must then be given everything from there on."""
+    `on_first_live` is called when the first live subscriber connects, before its image is taken: from then on
+    publish() must get everything."""
 
     def __init__(
         self,
@@ -130,11 +130,11 @@ class SubscriberServer:
         self._start(watch_rights(lambda now_ns: self.handle(Tick())))
 
     def publish(self, batch: PublishedBatch) -> None:
-        """What the adapter has published, in order."""
+        """Pass on published packets, in order."""
         self.handle(Published(batch))
 
     def overrun(self) -> None:
-        """Something that was published could not be given to publish()."""
+        """Published packets were lost before publish()."""
         self.handle(Overrun())
 
     def revoke(self, reason: str, *, client: str = "", subscription_id: str = "") -> None:
@@ -171,7 +171,7 @@ class SubscriberServer:
     ) -> None:
         self._admission.expect(outbox, LOGIN_SECONDS, address=connection.address)
         try:
-            with contextlib.suppress(PenstockError):  # the connection logs why it ended
+            with contextlib.suppress(PenstockError):  # the connection logs the reason
                 async for message in connection:
                     self._admission.arrived(outbox)
                     self.handle(MessageReceived(number, message))  # type: ignore[arg-type]
@@ -213,11 +213,11 @@ class SubscriberServer:
             self._fail(wish.subscriber, RefusalCode.CONTRIBUTION, str(error))
 
     async def _follow(self, wish: StartHistory, outbox: Outbox[AdapterMessage]) -> None:
-        """Give a delayed subscriber what becomes old enough, as fast as it takes it."""
+        """Send a delayed subscriber the records that become old enough, as fast as it reads."""
         path = self._backend.journal_path
         try:
             if path is None:
-                self._fail(wish.subscriber, RefusalCode.UNAVAILABLE, "this adapter keeps no journal")
+                self._fail(wish.subscriber, RefusalCode.UNAVAILABLE, "this adapter has no journal")
                 return
             history = await asyncio.to_thread(DelayedReader.open, path, wish.delay_s, wish.from_ns, time.time_ns())
             try:

@@ -31,4 +31,4 @@ class TermFile:
             raise self._failure(error) from None
 
     def _failure(self, error: OSError) -> ConfigurationError:
-        return ConfigurationError(f"terms cannot be kept: {error.strerror}", where=str(self._path))
+        return ConfigurationError(f"cannot write terms: {error.strerror}", where=str(self._path))

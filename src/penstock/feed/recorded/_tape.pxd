@@ -1,4 +1,4 @@
-"""The layout of a tape; docs/reference/protocol/feed-index.md draws it."""
+"""The layout of a tape; docs/reference/protocol/feed-index.md has a drawing."""
 
 cpdef enum:
     TAPE_KIND_AT = 0        # u8
@@ -10,8 +10,8 @@ cpdef enum:
 
 cpdef enum:
     TAPE_MESSAGES = 1       # blocks from `sequence` on, all received at `number`
-    TAPE_SESSION = 2        # the session with this name begins, with `sequence`
-    TAPE_LOST = 3           # messages `sequence` to `number` will not come; the cause is the body
+    TAPE_SESSION = 2  # a session with this name begins at `sequence`
+    TAPE_LOST = 3  # messages `sequence` to `number` are lost; the body is the cause
 
 cpdef enum:
-    TAPE_RESET = 1          # flag of a session: the source counts anew
+    TAPE_RESET = 1  # flag of a session: the source restarted its numbers

@@ -1,7 +1,7 @@
-"""Tapes: source messages as they were given out once, so that they can be read again from any entry on.
+"""Tapes: recorded source messages that can be read again from any entry on.
 
-A tape is the form in which the messages of a capture or of a text are kept for reading by many; _tape.pxd has the
-layout, tape.py what is not messages.
+A tape stores the messages of a capture or a text for many readers; _tape.pxd has the layout, tape.py the entries other
+than messages.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -25,14 +25,14 @@ cdef inline uint32_t big_u16(const uint8_t *at) noexcept nogil:
 
 
 def encode_messages(SourceBatch batch not None) -> bytes:
-    """The batch as entries of a tape: one for each stretch of consecutive numbers that were received together."""
+    """Encode the batch as entries of a tape: one for each run of consecutive numbers with the same receive time."""
     cdef Py_ssize_t index, size = 0
     for index in range(batch.count):
         if batch.row[index].size > MESSAGE_SIZE_MAX:
-            raise LocalProtocolError(f"a message has at most {MESSAGE_SIZE_MAX} bytes, not {batch.row[index].size}")
+            raise LocalProtocolError(f"the message has {batch.row[index].size} bytes, the limit is {MESSAGE_SIZE_MAX}")
         size += SIZE_SIZE + batch.row[index].size + (TAPE_HEADER_SIZE if is_first(batch, index) else 0)
     if size > BODY_SIZE_MAX:
-        raise LocalProtocolError(f"a batch has at most {BODY_SIZE_MAX} bytes, not {size}")
+        raise LocalProtocolError(f"the batch has {size} bytes, the limit is {BODY_SIZE_MAX}")
     data = PyBytes_FromStringAndSize(NULL, size)
     if size:
         write_entries(batch, <uint8_t *>PyBytes_AS_STRING(data))
@@ -40,7 +40,7 @@ def encode_messages(SourceBatch batch not None) -> bytes:
 
 
 cdef inline bint is_first(SourceBatch batch, Py_ssize_t index) noexcept nogil:
-    """Whether an entry begins with this message."""
+    """True if an entry begins with this message."""
     cdef const SourceRow *row = &batch.row[index]
     if index == 0:
         return True
@@ -70,7 +70,7 @@ cdef void write_entries(SourceBatch batch, uint8_t *out) noexcept nogil:
 
 
 cdef class TapeRows:
-    """The messages of a tape as rows of one SourceBatch that is used again."""
+    """The messages of a tape as rows of a reused SourceBatch."""
 
     cdef SourceBatch _batch
     cdef readonly Py_ssize_t end
@@ -79,15 +79,15 @@ cdef class TapeRows:
         self._batch = SourceBatch()
 
     def batch(self, data not None, Py_ssize_t start, Py_ssize_t size_max):
-        """The messages from `start` on, up to the first entry that is none, or some `size_max` bytes; `end` is where
-        the next entry begins. Good until the next call."""
+        """Return the messages from `start` on, up to the first other entry, or about `size_max` bytes; the next
+        entry begins at `end`. Valid until the next call."""
         cdef SourceBatch batch = self._batch
         cdef Py_ssize_t at = start, body, limit = start + size_max
         cdef bint is_sound = True
         batch.point_at(data)
         cdef Py_ssize_t size = <Py_ssize_t>batch.data_size
         if not 0 <= start <= size:
-            raise LocalProtocolError(f"a tape of {size} bytes has no place {start}")
+            raise LocalProtocolError(f"offset {start} is outside a tape of {size} bytes")
         with nogil:
             while at < size and at < limit and is_sound:
                 if size - at < TAPE_HEADER_SIZE:
@@ -114,7 +114,7 @@ cdef inline Py_ssize_t body_size(const uint8_t *head) noexcept nogil:
 
 
 cdef bint add_blocks(SourceBatch batch, Py_ssize_t at, Py_ssize_t body) except -1 nogil:
-    """Rows for one entry; whether its blocks fill it exactly."""
+    """Add rows for one entry. True if its blocks fill it exactly."""
     cdef const uint8_t *head = batch.data + at
     cdef uint64_t sequence
     cdef int64_t receive_ns
@@ -137,12 +137,13 @@ cdef bint add_blocks(SourceBatch batch, Py_ssize_t at, Py_ssize_t body) except -
 
 
 def scan_blocks(const uint8_t[::1] data not None, Py_ssize_t start, Py_ssize_t until) -> tuple:
-    """Over whole messages with their big-endian sizes before them, from `start` to the first that begins at `until` or
-    later: (where that is, messages passed over). It is below `until` only where the last message is not whole."""
+    """Scan complete messages with big-endian sizes before them, from `start` to the first that begins at `until` or
+    later. Return its offset and the number of messages before it. The offset is below `until` only if the last
+    message is incomplete."""
     cdef Py_ssize_t size = data.shape[0], at = start, count = 0, after
     cdef const uint8_t *place
     if not 0 <= start <= size:
-        raise LocalProtocolError(f"{size} bytes have no place {start}")
+        raise LocalProtocolError(f"offset {start} is outside {size} bytes")
     if size == 0:
         return 0, 0
     place = &data[0]
@@ -157,14 +158,14 @@ def scan_blocks(const uint8_t[::1] data not None, Py_ssize_t start, Py_ssize_t u
 
 
 def gather(SourceBatch batch not None) -> tuple:
-    """(numbers, times, offsets, data) of the messages: `data` has their bytes one after the other, `offsets`, one more
-    than messages, where each begins and the last ends."""
+    """Return (numbers, times, offsets, data) of the messages: `data` has their concatenated bytes, `offsets`, one
+    more than messages, their limits."""
     cdef Py_ssize_t index, count = batch.count
     cdef uint64_t size = 0
     for index in range(count):
         size += batch.row[index].size
     if size > BODY_SIZE_MAX:
-        raise LocalProtocolError(f"a batch has at most {BODY_SIZE_MAX} bytes, not {size}")
+        raise LocalProtocolError(f"the batch has {size} bytes, the limit is {BODY_SIZE_MAX}")
     numbers, times = numpy.empty(count, numpy.uint64), numpy.empty(count, numpy.int64)
     offsets, data = numpy.zeros(count + 1, numpy.int32), numpy.empty(size, numpy.uint8)
     cdef uint64_t[::1] number = numbers

@@ -12,13 +12,13 @@ from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
 
 class RecordedConversion:
-    """A converter that receives the events of a source in the same way as in an adapter."""
+    """A converter that gets a source's events in the same way as in an adapter."""
 
     def __init__(self, converter: Converter, dates: SessionDates) -> None:
         self.converter = converter
         self.session: str | None = None
         self.lost = 0
-        """Messages that are missing in the recording, by the source's numbers."""
+        """Number of messages missing in the recording, by the source's numbers."""
         self._dates = dates
 
     def take(self, event: LineInstruction) -> Iterator[SourceBatch]:
@@ -29,12 +29,12 @@ class RecordedConversion:
             self.lost += event.last - event.first + 1
             self.converter.skip_to(event.last + 1)
         elif isinstance(event, SessionStarted) and (event.is_reset or event.name != self.session):
-            if event.name == self.session:  # a day that began by the calendar has the name of the reset already
+            if event.name == self.session:  # a day that began by the calendar already has the name of the reset
                 event = msgspec.structs.replace(event, name=after_reset(event.name))
             self._begin_session(event)
 
     def name_session(self, name: str) -> None:
-        """After the converter has the session's trading date."""
+        """Set the session, after the converter has its trading date."""
         self.session = name
         day = self.converter.trading_date
         self.converter.flags = session_tag(name, "" if day is None else day.isoformat()) << SESSION_TAG_SHIFT
@@ -51,7 +51,7 @@ class RecordedConversion:
         self.name_session(event.name)
 
     def _by_days(self, batch: SourceBatch) -> Iterator[SourceBatch]:
-        """Cut where the trading day ends by the calendar while the session goes on."""
+        """Split a batch where the trading day ends by the calendar within a session."""
         while (at := self._new_day_at(batch)) >= 0:
             if at:
                 yield batch.part(0, at)

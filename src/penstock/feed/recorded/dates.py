@@ -27,13 +27,13 @@ YEARS = range(1990, 2100)
 SEPARATED = re.compile(r"(?<!\d)(\d{4})([-_.])(\d{2})\2(\d{2})(?!\d)")
 DIGITS = re.compile(r"(?<!\d)(\d{8})(?!\d)")
 DATE_OPTION = "give --date for the file, like --date 2019-01-30"
-"""The next step where no date is found, in a command."""
+"""The hint of commands if no date is found."""
 
 
 def replay_date(path: Path, plan: Plan, given: date | None = None, *, hint: str = DATE_OPTION) -> date | None:
-    """The trading date of the first session of a replayed file: `given`, or the date in the file's name.
+    """Return the trading date of the first session of a replayed file: `given`, or the date in the file's name.
 
-    None where sessions get their dates otherwise: the feed's times have dates, or a capture has receive times, which
+    None if sessions get their dates otherwise: the feed's times have dates, or a capture has receive times, which
     date each session as in an adapter of the live feed. A file without any of these is refused.
     """
     if given is not None or not plan.counts_from_midnight:
@@ -73,7 +73,7 @@ def find_date(path: Path, calendar: TradingCalendar, *, hint: str = DATE_OPTION)
 
 
 def dates_in_name(name: str) -> Iterator[date]:
-    """Dates written as 2019-01-30 (also with _ or .), 20190130 or 01302019."""
+    """Yield dates written as 2019-01-30 (also with _ or .), 20190130 or 01302019."""
     for year, _, month, day in SEPARATED.findall(name):
         yield from _date(year, month, day)
     for text in DIGITS.findall(name):
@@ -91,8 +91,8 @@ def _date(year: str, month: str, day: str) -> Iterator[date]:
 
 
 def capture_begins_ns(path: Path) -> int | None:
-    """The receive time of a capture's first datagram; None for a file that is no capture, or where no datagram or no
-    possible time is found."""
+    """The receive time of a capture's first datagram; None for other files, or if there is no datagram or valid
+    time."""
     with open_file(path) as file:
         stream = ByteStream(file)
         if not is_capture(stream.peek(4)):

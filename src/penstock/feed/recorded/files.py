@@ -29,7 +29,9 @@ CAPTURE_LINES_MAX = 7
 CAPTURE_CONFIG = LineConfig(request_attempts_max=0, jump_wait_ms=0, silent_ms=3_600_000)
 RESET_MESSAGES_MIN = 1_000
 TEXT_SUFFIXES = {".csv", ".txt"}
-READ = "files of ITCH messages, captures (pcap, pcapng) and .csv are read; compressed with gzip, zstd or zip, or not"
+READ = (
+    "supported are files of ITCH messages, captures (pcap, pcapng) and .csv, plain or compressed with gzip, zstd or zip"
+)
 
 
 class _Numbered(Protocol):
@@ -42,9 +44,9 @@ class _Numbered(Protocol):
 
 
 class SourceFile:
-    """A recorded feed, from its start to its end; what was wrong with it is in `damages` afterwards.
+    """A recorded feed, from its start to its end; afterwards `damages` lists its errors.
 
-    What is iterated over is what a LineArbiter answers, and good until the next step.
+    Iterating yields the instructions of a LineArbiter, each valid until the next step.
     """
 
     def __init__(self, file: BinaryIO, events: Iterable[LineInstruction], damages: Damages) -> None:
@@ -63,7 +65,7 @@ class SourceFile:
 
     @property
     def position(self) -> int:
-        """Bytes of the file that were read so far."""
+        """Number of bytes of the file read so far."""
         return self._file.tell()
 
     def close(self) -> None:
@@ -84,10 +86,10 @@ def open_source(
     destinations: Iterable[str] = (),
     has_header: bool = False,
 ) -> SourceFile:
-    """A recorded feed. What it is, is seen from its content and name unless told; compression always is.
+    """Open a recorded feed. Its format follows from its content and name by default; compression is always detected.
 
-    For a capture `framing` names the format of the datagrams (the one that fits, unless told), and `destinations`
-    (group:port) the lines of the stream that is wanted (all of them, unless told).
+    For a capture, `framing` is the datagram format (default: detected), and `destinations` (group:port) are the
+    lines of the stream (default: all).
     """
     wanted = datagram_format(framing) if framing else None
     file = open_file(path)
@@ -113,9 +115,9 @@ def open_file(path: Path) -> FileIO:
 
 
 def guess_format(path: Path, stream: ByteStream) -> FileFormat:
-    """What a file is, by its content; text counts as such if the name ends in .csv or .txt, as does an empty file.
+    """Detect the format of a file by its content; text needs a name ending in .csv or .txt, and so does an empty file.
 
-    Anything else is an error that says what was seen.
+    Anything else is an error that describes the content.
     """
     start = stream.peek(LOOK_SIZE)
     is_named_text = bool(TEXT_SUFFIXES & {*path.suffixes, *Path(stream.name).suffixes})
@@ -127,18 +129,18 @@ def guess_format(path: Path, stream: ByteStream) -> FileFormat:
         within = f" (in {stream.compression})" if stream.compression else ""
         raise ConfigurationError(f"this is {what}{within}, which cannot be read as a feed", where=str(path), hint=READ)
     if is_named_text and is_text(start) and not is_table(start):
-        hint = "a feed as text has columns between commas; --format csv reads the file all the same"
+        hint = "a text feed has columns separated by commas; --format csv reads the file anyway"
         raise ConfigurationError("this is text without columns", where=str(path), hint=hint)
     if is_named_text and (is_text(start) or not start):
         return "csv"
     if is_blocks(start) or not start:
         return "itch"
-    hint = "name it .csv, or tell the format csv" if is_text(start) else READ
+    hint = "rename it to .csv, or set the format csv" if is_text(start) else READ
     raise ConfigurationError(f"this is {described(start)}", where=str(path), hint=hint)
 
 
 def guess_framing(data: bytes) -> DatagramFormat | None:
-    """The format that this datagram is in."""
+    """Return the format of this datagram."""
     for each in known_formats():
         try:
             each.decode(data)
@@ -149,7 +151,7 @@ def guess_framing(data: bytes) -> DatagramFormat | None:
 
 
 def _file_events(name: str, file: _Numbered) -> Iterator[LineInstruction]:
-    """A file without a message has no session."""
+    """Yield the events of a file; a file without messages has no session."""
     first = file.next_sequence
     is_started = False
     for batch in file:
@@ -164,9 +166,10 @@ def _file_events(name: str, file: _Numbered) -> Iterator[LineInstruction]:
 def _capture_events(
     capture: CaptureReader, chosen: DatagramFormat | None, destinations: set[str]
 ) -> Iterator[LineInstruction]:
-    """Every destination is a line of the same stream; what none of them brought is lost, since nobody can be asked.
+    """Yield events of a capture. Every destination is a line of the same stream; messages missing on all of them are
+    lost, because there is no request server.
 
-    Time is the capture's own, so that the same file always gives the same.
+    Time is the capture's own, so that equal files give equal results.
     """
     lines: _CapturedLines | None = None
     is_wanted = False
@@ -176,7 +179,7 @@ def _capture_events(
         is_wanted = True
         chosen = chosen or guess_framing(captured.data)
         if chosen is None:
-            _note(capture, captured, "is in no format of datagrams that is known")
+            _note(capture, captured, "has an unknown datagram format")
             continue
         lines = lines or _CapturedLines(capture, chosen)
         yield from lines.take(captured)
@@ -187,23 +190,23 @@ def _capture_events(
 
 
 def _nothing_in(capture: CaptureReader, destinations: set[str]) -> str:
-    """Why a capture has no message; those with datagrams of no known format have a damage for each."""
+    """Explain why a capture has no messages; captures with datagrams of unknown format have a damage for each."""
     if not capture.frames:
-        return "the capture has no frame that could be read"
+        return "the capture has no readable frame"
     skipped = ", ".join(f"{count:,} {what}" for what, count in capture.skipped.items())
     wanted = f" to {', '.join(sorted(destinations))}" if destinations else ""
     return f"the capture has no UDP datagram{wanted}; of {capture.frames:,} frames: {skipped or 'none is another kind'}"
 
 
 class _CapturedLines:
-    """A line arbiter that is told what was captured, and sees what it would not notice by itself."""
+    """A line arbiter for captured datagrams, with checks for conditions that it would not notice itself."""
 
     def __init__(self, capture: CaptureReader, framing: DatagramFormat) -> None:
         self.arbiter = LineArbiter(CAPTURE_CONFIG, framing, lines=CAPTURE_LINES_MAX)
         self._capture = capture
         self._lines: dict[tuple[str, int], int] = {}
         self._latest: dict[int, int] = {}
-        self._first_sequence = 1  # of the session, as far as it was captured
+        self._first_sequence = 1  # of the captured part of the session
         self._now_ns = 0
 
     def take(self, captured: CapturedDatagram) -> Iterator[LineInstruction]:
@@ -221,11 +224,11 @@ class _CapturedLines:
             if segment.session != self.arbiter.session:
                 self._latest.clear()
             elif _is_reset(self._latest.get(line, 0), segment.first_sequence):
-                _note(self._capture, captured, f"the source counts anew, from {segment.first_sequence}")
+                _note(self._capture, captured, f"the source restarted its numbers at {segment.first_sequence}")
                 self._latest.clear()
                 yield from self.arbiter.restart()
             elif segment.first_sequence < self._first_sequence:
-                _note(self._capture, captured, "its messages come before the first that was captured, but later")
+                _note(self._capture, captured, "its messages precede the first captured one, but arrived later")
             self._latest[line] = segment.next_sequence - 1
         while (deadline_ns := self.arbiter.next_deadline_ns()) is not None and deadline_ns <= self._now_ns:
             yield from self.arbiter.handle(Tick(), deadline_ns)
@@ -236,7 +239,8 @@ class _CapturedLines:
 
 
 def _is_reset(latest: int, first: int) -> bool:
-    """A line does not go back to its first message, nor far: late copies come soon."""
+    """True for a restart: a line does not return to its first message, nor far back, because late copies arrive
+    soon."""
     return latest > 1 and (first == 1 or latest - first > RESET_MESSAGES_MIN)
 
 

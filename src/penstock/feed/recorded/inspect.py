@@ -1,4 +1,4 @@
-"""What is in a recorded feed: counted, stream by stream, with everything that is missing, repeated or damaged."""
+"""Inspects a recorded feed: counts each stream, and lists missing, duplicate and damaged parts."""
 
 from array import array
 from collections import Counter
@@ -26,7 +26,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class StreamReport(msgspec.Struct):
-    """One session on one destination; a file is one of its own."""
+    """One session on one destination; a file is a single session."""
 
     destination: str
     framing: str
@@ -40,7 +40,7 @@ class StreamReport(msgspec.Struct):
     missing: int = 0
     resets: int = 0
     gaps: list[Gap] = []
-    """The first ones; `missing` counts the messages of all."""
+    """The first gaps; `missing` counts the messages of all."""
 
     types: dict[str, int] = {}
     first_time_ns: int = 0
@@ -48,20 +48,20 @@ class StreamReport(msgspec.Struct):
 
 
 class FileReport(msgspec.Struct):
-    """Everything `penstock feed info` says."""
+    """The report of `penstock feed info`."""
 
     format: FileFormat
     bytes_read: int
     streams: list[StreamReport]
     skipped: dict[str, int] = {}
-    """Frames of a capture that are no datagrams of a known format, by what they are."""
+    """Frames of a capture that are not datagrams of a known format, by kind."""
 
     first_unknown: Damage | None = None
-    """The first datagram of no known format: its destination, its place, how it begins."""
+    """The first datagram of unknown format: its destination, position, and first bytes."""
 
     columns: list[str] = []
     column_counts: tuple[int, int] | None = None
-    """The least and the greatest number of columns in the lines of a text."""
+    """The minimum and maximum number of columns in the lines of a text."""
 
     compression: str = ""
     """gzip, zstd or zip."""
@@ -69,33 +69,33 @@ class FileReport(msgspec.Struct):
     damages: list[Damage] = []
     damages_total: int = 0
     itch_messages: int = 0
-    """Messages of a file that have a type of ITCH 5.0 and the size of that type."""
+    """Messages of a file with a type of ITCH 5.0 and the size of that type."""
 
     missized: int = 0
-    """Messages of a file with a type of ITCH 5.0 and another size than that type has."""
+    """Messages of a file with a type of ITCH 5.0 and another size."""
 
     first_missized: int = 0
-    """The number of the first of them."""
+    """The number of the first of these messages."""
 
     @property
     def is_damaged(self) -> bool:
-        """Whether something was found to be wrong. Sizes are wrong only in a file that has messages of ITCH."""
+        """True if damage was found. Wrong sizes count only in a file with ITCH messages."""
         return bool(self.damages_total or (self.is_itch and self.missized))
 
     @property
     def is_readable(self) -> bool:
-        """True if the file has a feed that is known; messages of unknown types say nothing about damage."""
+        """True if the file is a known feed; messages of unknown types do not indicate damage."""
         is_known = self.format != "itch" or self.is_itch
         return is_known and any(stream.messages or stream.datagrams for stream in self.streams)
 
     @property
     def is_itch(self) -> bool:
-        """Whether a file of messages has any message of ITCH 5.0."""
+        """True if a file of messages has any message of ITCH 5.0."""
         return self.itch_messages > 0
 
 
 def inspect(stream: ByteStream, file_format: FileFormat, *, has_header: bool = False) -> FileReport:
-    """Read all of it."""
+    """Read the whole file."""
     if file_format == "capture":
         return _inspect_capture(stream)
     file = CsvTicks(stream, has_header=has_header) if file_format == "csv" else ItchFile(stream)
@@ -121,7 +121,7 @@ def inspect(stream: ByteStream, file_format: FileFormat, *, has_header: bool = F
 
 
 class _ItchSizes:
-    """How many messages have the size that ITCH 5.0 gives their type."""
+    """Counts the messages that have the size of their ITCH 5.0 type."""
 
     def __init__(self) -> None:
         self.right = self.wrong = self.first_wrong = 0
@@ -153,7 +153,7 @@ def _inspect_capture(stream: ByteStream) -> FileReport:
             other = guess_framing(captured.data)
             segment = other.decode(captured.data) if other else None
         if segment is None:
-            what = "datagrams of no format that is known"
+            what = "datagrams of unknown format"
             capture.skipped[what] = capture.skipped.get(what, 0) + 1
             first_unknown = first_unknown or Damage(destination, captured.offset, excerpt(captured.data))
             continue
@@ -188,7 +188,7 @@ def _count(report: StreamReport, segment: Segment, captured: CapturedDatagram, c
     elif segment.first_sequence < report.next_sequence and segment.messages:
         if segment.first_sequence <= 1 or segment.first_sequence < report.first_sequence:
             report.resets += 1
-            what = f"{report.session or 'the session'} counts anew, from {segment.first_sequence}"
+            what = f"{report.session or 'the session'} restarted its numbers at {segment.first_sequence}"
             capture.damages.note(Damage(what, captured.offset, excerpt(captured.data)))
             report.next_sequence = report.first_sequence = segment.first_sequence
         else:

@@ -1,10 +1,10 @@
-"""A tape: what a line arbiter answered once, written down so that it can be read again from many places at a time.
+"""A tape: recorded events of a line arbiter, for many readers at different positions.
 
     tape = b"".join(encode(event) for event in source)
-    for event in read_tape(tape):                # SessionStarted, SourceReady, SourceLost, as they were
+    for event in read_tape(tape):                # SessionStarted, SourceReady, SourceLost, as recorded
         ...
 
-Entries follow each other without gaps; docs/reference/protocol/feed-index.md draws them.
+Entries follow each other without gaps; docs/reference/protocol/feed-index.md has a drawing.
 """
 
 import struct
@@ -22,11 +22,11 @@ HEADER = struct.Struct("<BBxxIQq")
 assert HEADER.size == layout.TAPE_HEADER_SIZE
 
 BATCH_SIZE = 1024 * 1024
-"""Bytes of a tape that are read at a time, about."""
+"""Approximate size of the part of a tape that is read at a time."""
 
 
 def encode(event: LineInstruction) -> bytes:
-    """The entries for what a source gave; nothing for what does not concern its messages."""
+    """Return the entries for an event of a source; nothing for events that do not concern messages."""
     match event:
         case SourceReady(batch):
             return encode_messages(batch)
@@ -39,7 +39,7 @@ def encode(event: LineInstruction) -> bytes:
 
 
 def read_tape(data: Buffer) -> Iterator[SessionStarted | SourceReady | SourceLost]:
-    """The events on a tape, or a part of one that begins with an entry; each is good until the next."""
+    """Yield the events of a tape, or of a part that begins with an entry; each is valid until the next."""
     view = memoryview(data).cast("B")
     rows = TapeRows()
     at = 0
@@ -69,5 +69,5 @@ def _event(view: memoryview, at: int) -> tuple[SessionStarted | SourceLost, int]
             if kind == layout.TAPE_LOST:
                 return SourceLost(sequence, number, Cause(text)), start + size
     except ValueError:
-        raise RemoteProtocolError("an entry of the tape has no text, or no cause", where=f"offset {at}") from None
+        raise RemoteProtocolError("an entry of the tape has an invalid text or cause", where=f"offset {at}") from None
     raise RemoteProtocolError("an entry of the tape is damaged", where=f"offset {at}")

@@ -1,4 +1,4 @@
-"""Which filter module an application uses: the one it was told of, or its host's."""
+"""Finds the filter module of an application: the configured one, or the one of its host."""
 
 import os
 
@@ -7,14 +7,14 @@ from penstock.net.place import answers, parse_place
 from penstock.net.udp import Address
 
 VARIABLE = "PENSTOCK_FILTER"
-"""Of the environment: host:port, or "none"."""
+"""Environment variable: host:port, or "none"."""
 
 AUTO, NONE = "auto", "none"
 
 
 def find_filter(wish: str) -> Address | None:
-    """Where to register: as `wish` says, host:port, "none", or "auto" for what the environment says or else for this
-    host's filter module if it has one."""
+    """Return the address for registration: `wish` is host:port, "none", or "auto" for the value of the environment
+    variable, or else this host's filter module if there is one."""
     said = os.environ.get(VARIABLE, "") if wish == AUTO else wish
     if said == NONE:
         return None

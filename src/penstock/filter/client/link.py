@@ -1,6 +1,6 @@
 """An application's control connection to its filter module, in an asyncio loop (net/live/control_client.py).
 
-Messages of the filter module go into `inbox`, in their order, for the thread that receives packets.
+Messages of the filter module are queued in `inbox`, in order, for the thread that receives packets.
 """
 
 import itertools
@@ -54,17 +54,17 @@ FINAL_CODES = frozenset(
         RefusalCode.INTEREST, RefusalCode.CONDITION, RefusalCode.MODEL, RefusalCode.CHANNEL, RefusalCode.PROTOCOL,
     }
 )  # fmt: skip
-"""Refusals that another attempt would not change."""
+"""Refusals that would be repeated on another attempt."""
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """The filter knows us: where packets come from, and what they come by besides our own socket."""
+    """A registration with its sources of packets: the application's own socket, and a group or ring."""
 
     registered: Registered
     group: socket.socket | None = None
     segment: Segment | None = None
     asking: socket.socket | None = None
-    """For requests to publishers, where our own socket is on this machine alone."""
+    """A socket for requests to publishers, if the application's own socket is bound to the loopback interface."""
 
     def close(self) -> None:
         for each in (self.group, self.segment, self.asking):
@@ -73,25 +73,25 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 class Detached(msgspec.Struct, frozen=True):
-    """The connection is gone; nothing more comes until there is another."""
+    """The connection was lost; no packets arrive until the next one."""
 
 
 Told: TypeAlias = Attachment | Detached | Position | Ended | Collided | Restarted
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """How the application introduces itself."""
+    """The application's identity at registration."""
 
     register: Register
     interface: str
-    """The address of the interface by which the filter is reached."""
+    """The address of the interface towards the filter module."""
 
     secret: Secret | None = None
     tls: ssl.SSLContext | None = None
 
 
 class FilterLink(ControlClient[ControlMessage]):
-    """`arrived` is notified of messages in the inbox; `on_news` is called as well, in the loop's thread."""
+    """`arrived` is notified of messages in the inbox; `on_news` is called too, in the thread of the loop."""
 
     def __init__(
         self,
@@ -114,12 +114,12 @@ class FilterLink(ControlClient[ControlMessage]):
         )
         self.token = identity.register.token
         self.application_id = identity.register.application_id
-        """The same on every connection, also when the filter has chosen it."""
+        """The same on every connection, even if the filter module chose it."""
         self.inbox: deque[Told] = deque()
         self.arrived = threading.Condition()
         self.last_refusal: RefusedError | None = None
         self.lost_at = time.monotonic()
-        """When the connection was lost; before the first connection, when the link was made."""
+        """Time when the connection was lost; before the first connection, when the link was created."""
         self._identity = identity
         self._wanted = wanted
         self._documents = documents
@@ -128,11 +128,11 @@ class FilterLink(ControlClient[ControlMessage]):
         self._was_attached = False
 
     async def change(self, add: Sequence[Interests] = (), remove: Sequence[Interests] = ()) -> bool:
-        """True if the filter module has made the change. Otherwise it is part of the next resume()."""
+        """Return True if the filter module has made the change. Otherwise it becomes part of the next resume()."""
         if self.connection is None:
             return False
         try:
-            for part in itertools.zip_longest(add, remove):  # added before others are removed
+            for part in itertools.zip_longest(add, remove):  # additions come before removals
                 more, less = ([] if each is None else [each] for each in part)
                 await self.ask(lambda number, more=more, less=less: Want(number, more, less), Holds)  # type: ignore[misc]
         except (ConnectionLostError, UnreachableError):
@@ -161,7 +161,7 @@ class FilterLink(ControlClient[ControlMessage]):
         self._put(await self._opened(registered))
 
     async def _opened(self, registered: Registered) -> Attachment:
-        """What packets come by, which must be there before they do."""
+        """Open the sources of packets before packets arrive."""
         if registered.delivery == "ring":
             segment = await await_segment(registered.path, registered.segment, secret=self._identity.secret)
             attachment = Attachment(registered, segment=segment)
@@ -185,8 +185,8 @@ class FilterLink(ControlClient[ControlMessage]):
             raise
 
     def _network_interface(self, registered: Registered) -> str:
-        """By which the filter sends and publishers are reached. A filter that is reached on this machine's own address
-        is on this machine, so its interface is ours."""
+        """The interface for packets of the filter module and of publishers. If the filter module has a local
+        address, its interface is used."""
         return registered.host if is_loopback(self._identity.interface) else self._identity.interface
 
     async def resume(self) -> None:
@@ -223,7 +223,7 @@ class FilterLink(ControlClient[ControlMessage]):
 
     def _put_bounded(self, told: Told) -> None:
         if len(self.inbox) >= INBOX_MAX:
-            raise LimitError(f"the filter said {INBOX_MAX} things that nobody has heard yet")
+            raise LimitError(f"{INBOX_MAX} messages of the filter wait to be received")
         self._put(told)
 
     def _put(self, told: Told) -> None:

@@ -1,12 +1,12 @@
-"""The application's side of a filter module: a receiver that gets what it wants and nothing else.
+"""FilteredReceiver: receives the messages of an application's interests through a filter module.
 
     with FilteredReceiver("127.0.0.1:7402", ["md.us.eq.AAPL.>"]) as receiver:
         for message in receiver: ...
         receiver.want("md.us.eq.IBM.>", where="bid_price > 100")
 
-It is used like a MulticastReceiver, in the caller's thread; the control connection has a loop in another one. A filter
-that is gone is looked for until it is back; then streams go on where they were, and what nobody has any more is
-reported lost. On a thread of its own an application may want() something else at any time.
+Use it like a MulticastReceiver, in the caller's thread; the control connection has a loop in another thread. When the
+filter module ends, the receiver reconnects; then streams continue at their positions, and packets that cannot be
+repaired are reported lost. Other threads may call want() at any time.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ log = logger("filter.application")
 STREAM = struct.Struct("<QI")  # publisher id and group
 STREAM_AT, STREAM_END = 16, 28
 WORD_WAIT_S = 0.1
-"""How long a stream's first packet waits at most for the filter's word about it, which comes another way."""
+"""Maximum wait with a stream's first packet for its Position message, which arrives on the control connection."""
 
 ATTACH_WAIT_S = 5.0
 CHANGE_WAIT_S = 5.0
@@ -72,15 +72,15 @@ T = TypeVar("T")
 
 
 class FilteredReceiver(SocketReceiver):
-    """Receives from the filter module at `address`. Made when the filter holds to everything that is wanted: who does
-    not answer within `timeout` seconds is an UnreachableError, a refusal a RefusedError.
+    """Receives from the filter module at `address`. The constructor returns when all interests are active; no answer
+    within `timeout` seconds is an UnreachableError, a refusal a RefusedError.
 
-    `delivery` is "unicast", "ring" (shared memory, on the filter's host) or "shared" (one copy for several applications
-    of this host). `application_id` is the address for messages to this application alone; unless given it is
-    random, or, with a token, one of the token's client (security.direct_address) that the filter chooses. `models`
-    finds models for conditions; those of `documents` the filter is told. A refusal later on is told to `on_refused`, or
-    raised by receive(). What comes from the filter has to be authentic under the registration's keys, if the filter
-    gives any. With an `authenticator`, other packets (a publisher's repairs) have to be authentic as well.
+    `delivery` is "unicast", "ring" (shared memory, on the filter's host) or "shared" (one copy for several
+    applications of this host). `application_id` is the address for messages to this application alone; by default it
+    is random, or, with a token, one of the token's client (security.direct_address) that the filter chooses.
+    `models` finds models for conditions; the filter gets those of `documents`. Later refusals are passed to
+    `on_refused`, or raised by receive(). Packets from the filter must be authentic under the registration's keys, if
+    it has keys. With an `authenticator`, other packets (a publisher's repairs) must be authentic too.
     """
 
     def __init__(
@@ -133,19 +133,19 @@ class FilteredReceiver(SocketReceiver):
         self._wanted = WantedInterests(models or shipped_model, self.counters)
         if topics:
             self._wanted.add(topics, Condition(where, content), channels)
-        self._lock = threading.Lock()  # for those who change what is wanted
+        self._lock = threading.Lock()  # for threads that change interests
         self._ring: RingReader | None = None
         self._attachment: Attachment | None = None
         self._attachment_count = 0
         self._filter: Address = ("", 0)
-        self._told: dict[tuple[StreamKey, int], int] = {}  # by the filter at hand, streams and what they begin with
-        self._waited: set[StreamKey] = set()  # for a word in vain
+        self._told: dict[tuple[StreamKey, int], int] = {}  # per filter connection: streams and their first positions
+        self._waited: set[StreamKey] = set()  # streams whose Position message did not arrive in time
         self._refusal: RefusedError | None = None
         self._on_refused = on_refused
         self._own_thread = None if thread is not None else LoopThread("penstock-filter-link")
         self._thread: LoopThread = thread or self._own_thread  # type: ignore[assignment]
-        unique = f"{name[:NAME_SIZE_MAX]}-{random_bytes(6).hex()}"  # no two applications of a filter have one name
-        if not application_id and not token:  # with a token the filter chooses: an address is bound to its client
+        unique = f"{name[:NAME_SIZE_MAX]}-{random_bytes(6).hex()}"  # names of a filter's applications are unique
+        if not application_id and not token:  # with a token, the filter chooses: an address is bound to its client
             application_id = 1 + int.from_bytes(random_bytes(8), "little") % (2**64 - 1)
         register = Register(unique, own.getsockname()[1], delivery, "", application_id, token)
         identity = Identity(register, interface, secret, tls)
@@ -159,37 +159,38 @@ class FilteredReceiver(SocketReceiver):
 
     @property
     def address(self) -> int:
-        """Where messages to this application alone are sent (MulticastPublisher.send_to)."""
+        """The address for messages to this application alone (MulticastPublisher.send_to)."""
         return self._link.application_id
 
     @property
     def is_attached(self) -> bool:
-        """Whether the filter is there and holds to everything that is wanted."""
+        """True if the filter module is connected and all interests are active."""
         return self._link.attached.is_set()
 
     @property
     def is_refused(self) -> bool:
-        """Whether it will not be attached any more."""
+        """True if a refusal prevents further registrations."""
         return self._link.failure is not None
 
     @property
     def detached_s(self) -> float:
-        """For how long that has not been so."""
+        """Seconds since the receiver was last attached."""
         return 0.0 if self.is_attached else time.monotonic() - self._link.lost_at
 
     @property
     def attachment(self) -> int:
-        """Counts the connections to a filter so far, as far as receive() has come."""
+        """Number of connections to a filter so far, in the order of receive()."""
         return self._attachment_count
 
-    # Changing what is wanted, in any thread
+    # Changing interests, in any thread
 
     def want(self, *topics: str, where: str = "", content: bytes = b"", channels: Sequence[str] = ()) -> bool:
-        """Want these, too: whether it holds already; if not, it will when the filter is back. Raises RefusedError."""
+        """Add interests. True if they are active; otherwise they will be after the next registration. Raises
+        RefusedError."""
         return self.change(topics, (), where=where, content=content, channels=channels)
 
     def unwant(self, *topics: str, where: str = "", content: bytes = b"") -> bool:
-        """Want these no longer; what is on its way may still come."""
+        """Remove interests; messages on their way may still arrive."""
         return self.change((), topics, where=where, content=content)
 
     def change(
@@ -201,7 +202,7 @@ class FilteredReceiver(SocketReceiver):
         content: bytes = b"",
         channels: Sequence[str] = (),
     ) -> bool:
-        """Both at once: what is wanted before and after is never missed."""
+        """Add and remove interests at once: messages that match both before and after are never missed."""
         condition = Condition(where, content)
         more = list(cut(want, condition, channels))
         less = list(cut([topic for topic in unwant if topic not in set(want)], condition))
@@ -218,17 +219,17 @@ class FilteredReceiver(SocketReceiver):
         return holds
 
     def learn(self, models: Sequence[MessageModel]) -> None:
-        """Tell the filter of models that conditions may speak of."""
+        """Register models that conditions refer to."""
         self._run(self._link.learn([model.text for model in models])).result(CHANGE_WAIT_S)
 
     def renew(self, token: str) -> None:
-        """A newer token; the delivery goes on."""
+        """Use a newer token; delivery continues."""
         self._run(self._link.renew(token))
 
     # Receiving
 
     async def stream(self) -> AsyncIterator[list[Received]]:
-        """What comes, in an asyncio loop, until the generator is closed; a thread waits for it."""
+        """Yield received items in an asyncio loop, until the generator is closed. A thread waits for them."""
         while True:
             if received := await asyncio.to_thread(self.receive, SLICE_S):
                 yield received
@@ -246,7 +247,7 @@ class FilteredReceiver(SocketReceiver):
         super().close()
         os.close(self._bell)
 
-    # What the filter said
+    # Messages of the filter module
 
     def do_due_work(self, now_ns: int) -> list[Received]:
         is_told = self._link.inbox or self._refusal is not None
@@ -280,7 +281,7 @@ class FilteredReceiver(SocketReceiver):
         return received
 
     def _attach(self, attachment: Attachment) -> None:
-        """Listen to what this filter sends, and to no other one."""
+        """Use the sources of this registration only."""
         if self._attachment is not None:
             self._attachment.close()
         registered = attachment.registered
@@ -309,14 +310,14 @@ class FilteredReceiver(SocketReceiver):
             )
 
     def _lose_ring(self, error: SharedMemoryError) -> None:
-        """Too slow for it, or the filter is gone."""
+        """The ring was overrun, or the filter module has ended."""
         if isinstance(error, OverrunError):
             self._run(self._link.restart_ring())
             self.counters.add("rings_overrun")
         self._leave_ring()
 
     def _leave_ring(self) -> None:
-        """What is in it, if it is whole, was read; until there is another, only our own socket is listened to."""
+        """Read the rest of an intact ring, then use only the application's own socket until the next ring."""
         if self._ring is not None:
             self.lane = ReceivingLane(self._inlet, self._core.in_order, gather_ns=self._gather_ns)
             self._ring.close()
@@ -324,7 +325,7 @@ class FilteredReceiver(SocketReceiver):
 
     def _expectation(self, told: Position) -> Expect:
         key = StreamKey(told.publisher_id, told.group)
-        # told of one stream twice, and further on: between the two it was not listened to
+        # a second Position further on means that the stream was not received in between
         is_anew = self._told.get((key, told.epoch), told.next_sequence) < told.next_sequence
         self._told[key, told.epoch] = told.next_sequence
         assert self._attachment is not None
@@ -333,25 +334,25 @@ class FilteredReceiver(SocketReceiver):
         return Expect(key, told.epoch, told.next_sequence, self._filter, repair_source, is_anew)
 
     def _news(self) -> None:
-        """In the loop's thread."""
+        """Called in the thread of the loop."""
         self.notice()
         self._inlet.wake()
 
     def _refused(self, error: RefusedError) -> None:
-        """In the loop's thread."""
+        """Called in the thread of the loop."""
         if self._on_refused is not None:
             self._on_refused(error)
         elif self._link.failure is not None:
             self._refusal = error
 
-    # What comes out of order or unannounced
+    # Packets out of order or before their Position
 
     def take_rest(self, messages: MessageBatch | None, now_ns: int) -> list[Received]:
         received = self._await_word(0 if messages is None else messages.packet_count, now_ns)
         return received + super().take_rest(messages, now_ns)
 
     def _await_word(self, start: int, now_ns: int) -> list[Received]:
-        """The filter tells of a stream before it sends the first packet, but the packet may be here first."""
+        """Wait for the Position message of a stream whose first packet overtook it."""
         received: list[Received] = []
         deadline = time.monotonic() + WORD_WAIT_S
         for key in self._strangers(start):
@@ -367,7 +368,7 @@ class FilteredReceiver(SocketReceiver):
         return received
 
     def _strangers(self, start: int) -> set[StreamKey]:
-        """Streams of the filter's packets of which it has not told yet."""
+        """Streams of the filter module's packets without a Position message so far."""
         found = set()
         for index in range(start, len(self._batch)):
             data = self._batch.datagram(index)
@@ -377,7 +378,7 @@ class FilteredReceiver(SocketReceiver):
                     found.add(key)
         return found
 
-    # Small things
+    # Helpers
 
     def _run(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         return self._thread.start(work)
@@ -398,21 +399,21 @@ class FilteredReceiver(SocketReceiver):
             if time.monotonic() >= deadline:
                 raise self._link.last_refusal or UnreachableError(
                     f"no filter module answers at {place[0]}:{place[1]}",
-                    hint="is `penstock filter` running? Without one, listen to the channels directly",
+                    hint="start `penstock filter`, or receive from the channels directly",
                 )
 
 
 def keys_of(registered: Registered) -> tuple[AuthenticationKey, ...]:
-    """Of packets that come from the filter, and of requests to it."""
+    """Keys of packets from the filter module, and of requests to it."""
     keys = ((OWN_KEY_ID, registered.key), (GROUP_KEY_ID, registered.group_key))
     return tuple(AuthenticationKey(key_id, key) for key_id, key in keys if key)
 
 
 def _interface_towards(place: Address) -> str:
-    """The address of the interface by which the filter is reached; it will send there."""
+    """The address of the interface towards the filter module, to which it will send."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(place)
         except OSError as error:
-            raise UnreachableError(f"there is no way to {place[0]}: {error.strerror or error}") from None
+            raise UnreachableError(f"no route to {place[0]}: {error.strerror or error}") from None
         return str(probe.getsockname()[0])

@@ -58,7 +58,7 @@ def offered_publisher(
 
 
 class RingOffer:
-    """From its making to close(). `is_held` is set while the filter reads the ring."""
+    """Works from its creation to close(). `is_held` is set while the filter module reads the ring."""
 
     def __init__(
         self, publisher: MulticastPublisher, ring: RingWriter, address: Address, *, secret: Secret | None = None
@@ -76,7 +76,7 @@ class RingOffer:
         self._keeping = self._loop.start(self._keep())
 
     def close(self) -> None:
-        """The module reads nothing more."""
+        """Make the module stop reading."""
         self._loop.start(self._end()).result()
         self._keeping.result()
         self._loop.close()
@@ -116,12 +116,12 @@ class RingOffer:
         return was_held
 
     async def _offer(self) -> None:
-        """Until the filter module no longer reads the ring."""
+        """Offer the ring; return when the filter module no longer reads it."""
         host, port = self._address
         node = f"publisher-{self._publisher.publisher_id:016x}"
         connection = await connect_control(PROTOCOL, host, port, node=node, secret=self._secret, config=CONNECTION)
         async with connection:
-            self._publisher.restart_ring()  # whoever reads it begins at its base
+            self._publisher.restart_ring()  # a new reader begins at the ring's base
             source_host, source_port = self._publisher.address
             await connection.send(
                 OfferRing(1, self._publisher.publisher_id, self._path, SEGMENT, source_host, source_port)
@@ -134,4 +134,4 @@ class RingOffer:
                         log.info("ring_refused", code=answer.code, reason=answer.reason)
                         return
                     case _:
-                        raise RemoteProtocolError(f"the filter answers an offer with {type(answer).__name__}")
+                        raise RemoteProtocolError(f"the filter answered an offer with {type(answer).__name__}")

@@ -16,7 +16,7 @@ MARKED, UNMARKED = 1, 2
 
 
 class Selection:
-    """For the delivery mode of one filter module."""
+    """Selects according to the delivery mode of one filter module."""
 
     def __init__(self, wanted: WantedInterests, registered: Registered, application_id: int) -> None:
         self._wanted = wanted
@@ -50,7 +50,7 @@ class Selection:
         return msgspec.structs.replace(deliver, messages=wanted)
 
     def _picked(self, batch: MessageBatch) -> MessageBatch:
-        """By the mask; messages without a mask are matched here."""
+        """Select by the mask; messages without a mask are matched here."""
         if self._bit is not None:
             marks = batch.marked_for(self._bit)
             if not (marks == UNMARKED).any():

@@ -20,17 +20,17 @@ SEALED = int(MessageFlag.SEALED)
 TAGS = int(Extension.TAGS)
 
 TOPICS_SIZE_MAX = 512 * 1024
-"""Bytes of the interests in one message; a message has room for more."""
+"""Maximum size of interests in one message; below the limit of a message."""
 
 MSGPACK_SIZE = 3
-"""Bytes that an interest takes besides its own."""
+"""Overhead per interest in bytes."""
 
 ModelFinder = Callable[[int, int], MessageModel | None]
 """Finds the model of an id, to read messages of a version with."""
 
 
 class Condition(NamedTuple):
-    """What a message must meet besides its topic: nothing, a SQL condition, or bytes that it has."""
+    """What a message must match besides its topic: nothing, a SQL condition, or a byte pattern."""
 
     where: str = ""
     content: bytes = b""

@@ -1,1 +1,1 @@
-"""What a filter module decides, without I/O: access, interests, consumers, forwarding, repairs."""
+"""The decisions of a filter module, without I/O: access, interests, consumers, forwarding, repairs."""

@@ -1,4 +1,5 @@
-"""Who gets packets: applications, and the consumers that get a copy of their own for one or several of them."""
+"""Receivers of packets: applications, and consumers, each of which gets its own copy for one or several
+applications."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from penstock.wire._authentication import trailer_under
 from penstock.wire.authentication import KEY_SIZE
 
 SharedKey: TypeAlias = tuple[str, str]
-"""Host and entitlement: applications that agree in both may share a copy."""
+"""Host and entitlement text: applications with equal values may share a copy."""
 
 MODES: dict[Delivery, Mode] = {
     "unicast": Mode.OWN,
@@ -31,11 +32,11 @@ MODES: dict[Delivery, Mode] = {
 
 GROUP_LAST = parse_group("239.255.255.255")
 APPLICATIONS_SHARING_MAX = 64
-"""Applications that have one copy in common: so that a mask is one word."""
+"""Maximum number of applications per shared copy, so that a mask fits into one word."""
 
 
 class Consumer:
-    """Gets one copy. Several applications have it in common only in the shared modes."""
+    """A receiver of one copy. Only in the shared modes it has several applications."""
 
     def __init__(
         self,
@@ -50,13 +51,13 @@ class Consumer:
         self.address = address
         self.shared_key = shared_key
         self.key = key
-        self.applications: dict[int, Application] = {}  # by their bits
+        self.applications: dict[int, Application] = {}  # by bit
         self.listening: Counter[int] = Counter()
-        """How many of its applications listen to each group."""
+        """Number of its applications that need each group."""
 
 
 class Application:
-    """One application, with everything it asked for."""
+    """One application with its interests."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Application:
         self.bit = bit
         self.slots: dict[Terms, Slot] = {}
         self.listening: Counter[int] = Counter()
-        """How many of its interests need each group."""
+        """Number of its interests that need each group."""
 
     def unicast(self, data: bytes) -> Unicast:
         """A packet to this application alone, from the module's own socket."""
@@ -93,7 +94,7 @@ class Audience:
     def __init__(
         self, config: FilterConfig, forwarder: Forwarder, random: Callable[[int], bytes] | None = None
     ) -> None:
-        """With `random` bytes for keys, datagrams between the module and applications have trailers."""
+        """With `random` bytes for keys, datagrams between the module and its applications have trailers."""
         self._random = random
         self.applications: dict[int, Application] = {}
         self.consumers: dict[int, Consumer] = {}
@@ -113,16 +114,18 @@ class Audience:
         return application
 
     def at(self, address: Address) -> Application | None:
-        """The application whose datagrams come from there."""
+        """The application that sends datagrams from this address."""
         return self._by_address.get(address)
 
     def attach(self, event: Attach) -> list[FilterInstruction]:
         if event.application in self.applications:
-            raise LocalProtocolError(f"application {event.application} is attached already")
+            raise LocalProtocolError(f"application {event.application} is already attached")
         if event.address in self._by_address:
-            raise LocalProtocolError(f"another application is at {event.address[0]}:{event.address[1]}")
+            raise LocalProtocolError(f"another application has the address {event.address[0]}:{event.address[1]}")
         if len(self.applications) >= self._config.applications_max:
-            raise LimitError(f"there are {len(self.applications)} applications already", hint="raise applications_max")
+            raise LimitError(
+                f"the limit of {len(self.applications)} applications is reached", hint="raise applications_max"
+            )
         instructions: list[FilterInstruction] = []
         key = self._new_key(OWN_KEY_ID)
         consumer = self._shared_consumer(event) if event.delivery == "shared" else None
@@ -150,7 +153,7 @@ class Audience:
         return instructions
 
     def detach(self, application: Application) -> list[FilterInstruction]:
-        """It has no interests any more."""
+        """Remove an application without interests."""
         consumer = application.consumer
         self._forwarder.clear_application(application.number)
         del self.applications[application.number]
@@ -159,7 +162,7 @@ class Audience:
         return [] if consumer.applications else [self._shut(consumer)]
 
     def _shared_consumer(self, event: Attach) -> Consumer | None:
-        """One that is there already, and has a bit for one more."""
+        """A shared consumer with room for another application."""
         for consumer in self._shared.get((event.host, event.entitlement), ()):
             if len(consumer.applications) < APPLICATIONS_SHARING_MAX:
                 return consumer

@@ -1,20 +1,20 @@
-"""What applications, publishers and a filter module say to each other over TCP (protocol/filter-control.md).
+"""The messages between applications, publishers and a filter module over TCP (protocol/filter-control.md).
 
 application                    filter
-  │ Register ────────────────────► │      who I am, how I want my packets, a token where one is asked for
-  │ ◄────────────────── Registered │      where packets come from, where repairs are asked for
-  │ Models ──────────────────────► │      the message models that conditions speak of
+  │ Register ────────────────────► │      name, delivery, and a token if the module requires one
+  │ ◄────────────────── Registered │      addresses of packets and of repairs
+  │ Models ──────────────────────► │      message models that conditions refer to
   │ Want ────────────────────────► │      interests to add and to remove
-  │ ◄──────────────────── Position │      where each stream stands that brings them
-  │ ◄─────────────────────── Holds │      the change holds: nothing that matches is lost from now on
-  │ ◄──── Position, Ended, Collided       what becomes of the streams
+  │ ◄──────────────────── Position │      position of each stream that carries them
+  │ ◄─────────────────────── Holds │      the change is active: no matching message is lost from now on
+  │ ◄──── Position, Ended, Collided       changes of streams
   │ RenewToken ──────────────────► │      the same rights for longer
-  │ RestartRing ─────────────────► │      the ring overran me
+  │ RestartRing ─────────────────► │      the ring was overrun
   │ ◄──────────────────── Restarted│
-  │ ◄────────────────────── Refused│      in place of an answer; a Refused without a number ends the connection
+  │ ◄────────────────────── Refused│      instead of an answer; a Refused without a number ends the connection
 
 publisher                      filter
-  │ OfferRing ───────────────────► │      a ring that has every packet I send, for a filter on my own host
+  │ OfferRing ───────────────────► │      a ring with every packet of the publisher, for a filter on its host
   │ ◄─────────────────────── Holds │
 """
 
@@ -44,13 +44,13 @@ from penstock.net.core.control import Refused as AnyRefused
 from penstock.wire.authentication import KEY_SIZE
 
 PORT_DEFAULT = 7402
-"""Where a filter module listens for applications, unless told otherwise."""
+"""Default port of a filter module's control connections."""
 
 TOPICS_MAX = 16_384
-"""Interests under one condition in one message."""
+"""Maximum number of interests under one condition in one message."""
 
 CONDITIONS_MAX = 256
-"""Conditions in one message."""
+"""Maximum number of conditions in one message."""
 
 CONDITION_SIZE_MAX = 4_096
 CHANNELS_MAX = 4_096
@@ -59,79 +59,81 @@ OWN_KEY_ID = 1
 """Key id of trailers made with `key` of Registered."""
 
 GROUP_KEY_ID = 2
-"""The same for `group_key`."""
+"""Key id of trailers made with `group_key` of Registered."""
 
 MODELS_MAX = 64
 
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 DatagramKey = Annotated[bytes, msgspec.Meta(max_length=KEY_SIZE)]
-"""16 random bytes, or none."""
+"""16 random bytes, or empty."""
 
 ChannelText = Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
 
 Wish: TypeAlias = Literal["unicast", "ring", "shared"]
-"""How an application would like its packets: to its own address, in shared memory, or with others of its host."""
+"""The requested delivery: to the application's own address, in shared memory, or shared with other applications of
+its host."""
 
 Delivery: TypeAlias = Literal["unicast", "ring", "mask", "residual"]
-"""How it gets them."""
+"""The actual delivery."""
 
 Repair: TypeAlias = Literal["filter", "receivers"]
 
 
-# What an application says
+# Messages of applications and publishers
 
 
 class Register(msgspec.Struct, tag="register", frozen=True):
-    """The first message of an application, or of whoever acts for it. A connection is good for one application."""
+    """The first message of an application, or of a controller that acts for it. One connection registers one
+    application."""
 
     application: Name
-    """The connection's own node name; a controlling entity names the application on whose behalf it speaks."""
+    """The connection's node name; a controller names the application that it registers."""
 
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
-    """The UDP port for its packets; if they come another way (ring, shared), for repairs only."""
+    """The UDP port for packets; with delivery by ring or shared, for repairs only."""
 
     delivery: Wish = "unicast"
     host: Host = ""
-    """Its address, where that is not the address from which this connection comes."""
+    """The application's address, if it differs from the address of this connection."""
 
     application_id: U64 = 0
-    """Its address for messages to it alone; 0 has the filter choose one."""
+    """The address for messages to this application alone; 0: the filter chooses one."""
 
     token: Token = ""
-    """A stream token of the administration server, where the filter asks for one."""
+    """A stream token of the administration server, if the filter requires one."""
 
 
 class Interests(msgspec.Struct, frozen=True):
-    """Interests under one condition."""
+    """Interests with the same condition."""
 
     topics: Annotated[list[Interest], msgspec.Meta(max_length=TOPICS_MAX)]
     """As text (docs/reference/topics.md); negative interests are subtracted from others under the same condition."""
 
     where: Annotated[str, msgspec.Meta(max_length=CONDITION_SIZE_MAX)] = ""
-    """A SQL condition on the fields of the message; empty for none."""
+    """A SQL condition on the fields of the message; empty: none."""
 
     content: Annotated[bytes, msgspec.Meta(max_length=CONDITION_SIZE_MAX)] = b""
-    """Bytes that must occur in the message's content; empty for none. Not together with `where`."""
+    """Bytes that must occur in the message's payload; empty: none. Not together with `where`."""
 
     channels: Annotated[list[ChannelText], msgspec.Meta(max_length=CHANNELS_MAX)] = []
-    """Where these topics flow, as group:port. None: where the filter's map says, or everything it listens to."""
+    """The channels of these topics, as group:port. Empty: the channels of the filter's map, or all its channels."""
 
 
 InterestsList = Annotated[list[Interests], msgspec.Meta(max_length=CONDITIONS_MAX)]
 
 
 class Want(msgspec.Struct, tag="want", frozen=True):
-    """A change of interests. All of it holds when it is answered with Holds, nothing of it when with Refused."""
+    """A change of interests. Holds confirms the whole change, Refused rejects the whole change."""
 
     number: Number
-    """The application's own, from 1: it names the change in the answer."""
+    """Chosen by the application, from 1 on; the answer repeats it."""
 
     add: InterestsList = []
     remove: InterestsList = []
 
 
 class Models(msgspec.Struct, tag="models", frozen=True):
-    """Message models (TOML documents) that conditions may speak of, besides those the filter knows."""
+    """Message models (TOML documents) that conditions refer to, in addition to the models that the filter knows."""
 
     number: Number
     documents: Annotated[
@@ -145,83 +147,83 @@ class RenewToken(msgspec.Struct, tag="renew", frozen=True):
 
 
 class RestartRing(msgspec.Struct, tag="restart-ring", frozen=True):
-    """The application was too slow for its ring and has lost its place in it."""
+    """The application was too slow for its ring, which was overrun."""
 
     number: Number
 
 
 class OfferRing(msgspec.Struct, tag="offer-ring", frozen=True):
-    """A publisher on the filter's host: the ring at this handover has every packet that it sends. The connection lasts
-    as long as the offer."""
+    """A publisher on the filter's host offers a ring that has all its packets. The offer lasts as long as the
+    connection."""
 
     number: Number
     publisher_id: Annotated[int, msgspec.Meta(ge=1)]
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=107)]
     segment: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
     host: Host
-    """From where the same packets come by the network, and repairs are asked for."""
+    """The source address of the same packets on the network, for repair requests."""
 
     port: Port
 
 
-# What the filter says
+# Messages of the filter module
 
 
 class Registered(msgspec.Struct, tag="registered", frozen=True):
     filter: Name
     application_id: U64
-    """Where messages to this application alone are sent."""
+    """The address for messages to this application alone."""
 
     delivery: Delivery
     repair: Repair
-    """Whether lost packets are asked for at the filter, or at their publishers."""
+    """Where the application requests lost packets: at the filter or at their publishers."""
 
     host: Host
-    """The filter's own address: from it come unicast packets, and their repairs."""
+    """The source address of the filter's unicast packets and repairs."""
 
     port: Port
     group: Host = ""
-    """Of shared delivery: the address to join, and its port."""
+    """With shared delivery: the group to join and its port."""
 
     group_port: Port = 0
     bit: Number = 0
-    """Of delivery by mask: this application's bit in the mask of each message."""
+    """With delivery by mask: this application's bit in the mask of each message."""
 
     path: Path = ""
-    """Of delivery by ring: where the segment is handed over, and what it is called."""
+    """With delivery by ring: the handover socket and the name of the segment."""
 
     segment: SegmentName = ""
     key: DatagramKey = b""
-    """Authenticates this application's repair requests, and what comes to its own port; empty: nothing does."""
+    """Authenticates this application's repair requests and the packets to its own port; empty: no authentication."""
 
     group_key: DatagramKey = b""
-    """Of shared delivery: the same for what comes to `group`; all applications there have it."""
+    """With shared delivery: authenticates packets to `group`; all applications of the group have this key."""
 
 
 class Holds(msgspec.Struct, tag="holds", frozen=True):
-    """The change of this number holds."""
+    """The change of this number is active."""
 
     number: Number
 
 
 class Position(msgspec.Struct, tag="position", frozen=True):
-    """The application gets this stream from packet `next_sequence` on: whatever of it is not for the application is
-    accounted for by gaps."""
+    """The application gets this stream from packet `next_sequence` on; gaps account for packets without matching
+    messages."""
 
     publisher_id: U64
     group: U32
     epoch: U64
     next_sequence: Sequence
     host: Host
-    """The publisher's address, where repairs are asked for when the filter has none."""
+    """The publisher's address, for repair requests if the filter does not repair."""
 
     port: Port
     is_replay: bool = False
-    """Whether the stream is from the past, not live."""
+    """True if the stream is a replay."""
 
 
 class Ended(msgspec.Struct, tag="ended", frozen=True):
-    """Nothing more is expected of this stream; `cause` is a Cause."""
+    """The filter expects no further packets of this stream; `cause` is a Cause."""
 
     publisher_id: U64
     group: U32
@@ -231,7 +233,7 @@ class Ended(msgspec.Struct, tag="ended", frozen=True):
 
 
 class Collided(msgspec.Struct, tag="collided", frozen=True):
-    """Two publishers use one id; the packets of the second are refused."""
+    """Two publishers use the same id; the packets of the second one are refused."""
 
     publisher_id: U64
     group: U32
@@ -241,13 +243,13 @@ class Collided(msgspec.Struct, tag="collided", frozen=True):
 
 
 class Restarted(msgspec.Struct, tag="ring-restarted", frozen=True):
-    """The ring begins anew; what was in it is lost, and can be asked for."""
+    """The ring starts again; its previous content is lost and can be requested."""
 
     number: Number
 
 
 class RefusalCode(StrEnum):
-    """Why something is refused."""
+    """The reason of a refusal."""
 
     TOKEN = "token"
     EXPIRED = "expired"
@@ -280,4 +282,4 @@ PROTOCOL: ControlProtocol[ControlMessage] = ControlProtocol("filter", Version(2,
 CONNECTION = ControlConfig(
     message_size_max=1024 * 1024, inbox_messages_max=64, ping_ms=1_000, silence_ms=5_000, write_ms=5_000
 )
-"""How both sides configure the connection, unless told otherwise."""
+"""Default configuration of the connection on both sides."""

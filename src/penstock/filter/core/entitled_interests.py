@@ -1,6 +1,6 @@
-"""What an application may have of what it wants: its interests, narrowed to the live grants of its token.
+"""The permitted part of an application's interests: its interests, narrowed to the live grants of its token.
 
-What is denied is denied under every condition.
+Denials apply under every condition.
 """
 
 from collections import Counter
@@ -13,20 +13,20 @@ from penstock.security import Grant
 from penstock.security.core.narrowing import denials, narrowed
 
 Condition = tuple[str, bytes]
-"""Of an interest: where, content."""
+"""The condition of an interest: where, content."""
 
 Wanted = tuple[str, Condition]
 
 
 class EntitledInterest(NamedTuple):
-    """What the core is told in place of an interest, and where the topics flow."""
+    """The interests that the core gets in place of one interest, and their groups."""
 
     texts: tuple[str, ...]
     groups: tuple[int, ...]
 
 
 class Plan(NamedTuple):
-    """A change that is allowed: what the core is asked for, and what is to be remembered once it has agreed."""
+    """A permitted change: the request to the core, and the state to commit when the core has accepted it."""
 
     add: list[Interests]
     remove: list[Interests]
@@ -35,17 +35,17 @@ class Plan(NamedTuple):
 
 
 class EntitledInterests:
-    """The interests of one application: what it asked for, and what the core was told in its place."""
+    """The interests of one application: the requested ones, and the permitted ones that the core got instead."""
 
     def __init__(self, grants: Sequence[Grant]) -> None:
         self.grants = tuple(grants)
         self._denied = denials(grants)
         self._wanted: dict[Wanted, EntitledInterest] = {}
-        self._uses: Counter[Wanted] = Counter()  # how many interests each that the core was told stands for
-        self._conditions: Counter[Condition] = Counter()  # how many interests are under each
+        self._uses: Counter[Wanted] = Counter()  # number of requested interests behind each permitted one
+        self._conditions: Counter[Condition] = Counter()  # number of interests under each condition
 
     def plan(self, add: Iterable[Interests], remove: Iterable[Interests]) -> Plan:
-        """What a change means here; nothing is changed yet. TopicError or NotEntitledError if it cannot be."""
+        """Plan a change without applying it. Raises TopicError or NotEntitledError."""
         gained: dict[Wanted, EntitledInterest] = {}
         dropped: dict[Wanted, EntitledInterest] = {}
         added: list[Interests] = []
@@ -62,7 +62,7 @@ class EntitledInterests:
         return Plan(added, self._released(gained, dropped), gained, dropped)
 
     def commit(self, plan: Plan) -> None:
-        """The core has agreed."""
+        """Apply a plan that the core has accepted."""
         for key, held in plan.dropped.items():
             del self._wanted[key]
             self._count(key, held, -1)
@@ -71,8 +71,8 @@ class EntitledInterests:
             self._count(key, held, 1)
 
     def regranted(self, grants: Sequence[Grant]) -> tuple["EntitledInterests", Plan]:
-        """The same interests under other grants, and what that changes for the core: what is no longer granted is left
-        out."""
+        """Narrow the same interests to other grants. Return them with the resulting change for the core; interests
+        that are not granted any more are removed."""
         renewed = EntitledInterests(grants)
         for key, held in self._wanted.items():
             try:
@@ -94,11 +94,11 @@ class EntitledInterests:
                 del self._uses[use]
 
     def _told(self) -> set[Wanted]:
-        """What the core has been told."""
+        """The interests that the core has."""
         return set(self._uses) | {(text, each) for text in self._denied for each in +self._conditions}
 
     def _all(self) -> list[Interests]:
-        """What the core is to be told, from the beginning."""
+        """All interests for the core, from the beginning."""
         by_place: dict[tuple[Condition, tuple[int, ...]], dict[str, None]] = {}
         for (_, condition), held in self._wanted.items():
             by_place.setdefault((condition, held.groups), {}).update(dict.fromkeys(held.texts))
@@ -109,7 +109,7 @@ class EntitledInterests:
     def _released(
         self, gained: dict[Wanted, EntitledInterest], dropped: dict[Wanted, EntitledInterest]
     ) -> list[Interests]:
-        """What nothing uses any more, and denials where nothing is left to deny."""
+        """Interests that are no longer used, and denials of conditions without interests."""
         uses: Counter[Wanted] = Counter()
         conditions: Counter[Condition] = Counter()
         for change, step in ((gained, 1), (dropped, -1)):

@@ -1,23 +1,23 @@
-"""The grammar of the filter module: what its core is told (events) and what it answers (instructions).
+"""The events and instructions of the filter module's core.
 
-A **consumer** is whoever gets a copy of its own of every packet: an application, or in the shared modes a multicast
-address with several applications of one host. Applications and consumers are numbers; an application's is its address
-for messages to it alone, a consumer's is small and used again.
+A **consumer** is a receiver with its own copy of every packet: an application, or in the shared modes a multicast
+address with several applications of one host. Applications and consumers have numbers; an application's number is its
+address for direct messages, a consumer's number is small and reused.
 
-    Attach, Want, Detach              an application comes, changes its interests, goes
-    LearnModel, ForgetModels          what conditions speak of
-    ChangeMap                         where topics flow
+        Attach, Want, Detach              an application registers, changes its interests, leaves
+        LearnModel, ForgetModels          models that conditions refer to
+        ChangeMap                         the groups of topics
     DatagramReceived, DatagramsReceived, Tick
-        ->  Opened, Shut, Attached    where a consumer's packets are to be sent; the answer to Attach
-            Join, Leave               multicast groups to listen to
-            Tell                      something for an application's control connection
+              ->  Opened, Shut, Attached    addresses of consumers; the answer to Attach
+                      Join, Leave               multicast groups
+                      Tell                      messages for an application's control connection
             Send                      packets for consumers
             Unicast, Multicast        datagrams from the module's own socket
-            Collision                 two publishers use one id
+                      Collision                 two publishers use the same id
 
-Attach, Want, LearnModel and ChangeMap are refused with an error (LimitError, TopicError, FilterExpressionError,
-ModelError, LocalProtocolError); then nothing has changed. What they ask for holds when their instructions have been
-carried out.
+Attach, Want, LearnModel and ChangeMap may be refused with an error (LimitError, TopicError, FilterExpressionError,
+ModelError, LocalProtocolError); then nothing has changed. They take effect when their instructions have been carried
+out.
 """
 
 from collections.abc import Sequence
@@ -48,42 +48,42 @@ Delivery: TypeAlias = Literal["unicast", "ring", "mask", "residual"]
 
 
 class Attach(msgspec.Struct, frozen=True):
-    """An application comes. It wants nothing yet; one that was there before under this number is to be detached first.
+    """An application without interests. An earlier application with the same number must be detached first.
 
-    `address` is where it gets datagrams: its packets, or with another delivery only its repairs. Requests for repair
-    are taken from there alone.
+    `address` receives its datagrams: all packets, or only repairs with another delivery. Repair requests are
+    accepted only from this address.
     """
 
     application: int
     address: Address
     delivery: Wish = "unicast"
     host: str = ""
-    """Applications of one host can share a copy."""
+    """Applications of the same host can share a copy."""
 
     entitlement: str = ""
-    """Only applications with the same text share a copy: it stands for what they may see."""
+    """Only applications with equal texts share a copy, because it represents their rights."""
 
     name: str = ""
-    """For accounts."""
+    """The name in accounts."""
 
 
 class Interests(msgspec.Struct, frozen=True):
-    """Interests under one condition; negative ones take away from the others under the same condition."""
+    """Interests under one condition; negative ones are subtracted from the others under the same condition."""
 
     topics: Sequence[str]
     where: str = ""
-    """A SQL condition on fields of the message, or none."""
+    """A SQL condition on fields of the message, or empty."""
 
     content: bytes = b""
-    """Bytes that must occur in the message's content, or none. Not together with `where`."""
+    """Bytes that must occur in the message's payload, or empty. Not together with `where`."""
 
     groups: Sequence[int] = ()
-    """Where these topics flow; none: where the map says or, without a map, on the groups the module was made with."""
+    """The groups of these topics; empty: those of the map or, without a map, the module's default groups."""
 
 
 class Want(msgspec.Struct, frozen=True):
-    """An application changes its interests, all of it or, with an error, nothing. What is added again with other groups
-    flows there from now on; of what is removed, the groups do not count. What is both added and removed stays."""
+    """A change of an application's interests, applied completely or, with an error, not at all. An interest that is
+    added again moves to its new groups; groups of removed interests are ignored. An interest in both lists stays."""
 
     application: int
     add: Sequence[Interests] = ()
@@ -91,26 +91,26 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class Detach(msgspec.Struct, frozen=True):
-    """An application is gone; for one that is not known this does nothing."""
+    """An application has left. No effect for an unknown application."""
 
     application: int
 
 
 class LearnModel(msgspec.Struct, frozen=True):
-    """A message model that conditions may speak of, or a newer version of one."""
+    """A message model that conditions may refer to, or a newer version of one."""
 
     model: MessageModel
 
 
 class ForgetModels(msgspec.Struct, frozen=True):
-    """No application uses these models any more. A model that a condition still refers to is kept until that condition
-    is removed; models of the configuration are always kept."""
+    """No application uses these models any more. A model that a condition still refers to is kept until that
+    condition is removed; models of the configuration are always kept."""
 
     model_ids: tuple[int, ...]
 
 
 class ChangeMap(msgspec.Struct, frozen=True):
-    """Topics flow by this map from now on; the old groups are listened to for the configured time."""
+    """Topics have the groups of this map from now on; old groups stay joined for the configured time."""
 
     groups: GroupMap
 
@@ -124,24 +124,24 @@ FilterEvent: TypeAlias = (
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """Packets for this consumer are to be sent to `address`, a multicast one for shared delivery; with the delivery
-    "ring" into a ring of its own."""
+    """Send packets for this consumer to `address`, a multicast address for shared delivery; with the delivery
+    "ring", write them to a ring."""
 
     consumer: int
     delivery: Delivery
     address: Address
     key: AuthenticationKey | None = None
-    """Of the trailers of its datagrams; None: they have none. What goes into a ring needs none."""
+    """Key of the trailers of its datagrams; None: no trailers. Packets in a ring have no trailers."""
 
 
 class Shut(msgspec.Struct, frozen=True):
-    """Nothing more is sent to this consumer; its number may come again with Opened."""
+    """Send nothing more to this consumer; its number may be reused by another Opened."""
 
     consumer: int
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """The application is known, and gets what is sent to `consumer`; in a mask it is number `bit`."""
+    """The application is registered, and gets the packets of `consumer`; in a mask its number is `bit`."""
 
     application: int
     consumer: int
@@ -149,11 +149,11 @@ class Attached(msgspec.Struct, frozen=True):
     address: Address
     bit: int = 0
     key: AuthenticationKey | None = None
-    """Of requests and repairs of this application, and of its packets unless they come to several applications; None:
-    datagrams between the module and its applications have no trailers."""
+    """Key of this application's requests and repairs, and of its packets unless they are shared; None: datagrams
+    between the module and its applications have no trailers."""
 
     group_key: AuthenticationKey | None = None
-    """Of packets that come to several applications, which all have it."""
+    """Key of shared packets, which all their applications have."""
 
 
 class Join(msgspec.Struct, frozen=True):
@@ -165,8 +165,8 @@ class Leave(msgspec.Struct, frozen=True):
 
 
 class StreamPosition(msgspec.Struct, frozen=True):
-    """Packets of this stream from `next_sequence` on are sent to the application, or accounted for by gaps. `source`
-    is the publisher's address."""
+    """The application gets packets of this stream from `next_sequence` on; gaps account for removed packets.
+    `source` is the publisher's address."""
 
     stream: StreamKey
     epoch: int
@@ -176,7 +176,7 @@ class StreamPosition(msgspec.Struct, frozen=True):
 
 
 class StreamOver(msgspec.Struct, frozen=True):
-    """The module expects nothing more of this stream; its last packet was the one before `next_sequence`."""
+    """The module expects no further packets of this stream; the last one was before `next_sequence`."""
 
     stream: StreamKey
     epoch: int
@@ -185,14 +185,14 @@ class StreamOver(msgspec.Struct, frozen=True):
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Tell an application, before anything that comes after this is sent."""
+    """Send a message to an application before all later packets."""
 
     application: int
     what: StreamPosition | StreamOver | Collision
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send the outbox's packets, each to its consumer, in their order. It is used again at the next event."""
+    """Send the outbox's packets to their consumers, in order. The outbox is reused at the next event."""
 
     outbox: Outbox
 

@@ -16,7 +16,7 @@ LOST_RANGES_MAX = 4_096
 
 
 class ForwardedStream:
-    """One stream in one epoch, until some time after its end."""
+    """One stream in one epoch, kept for some time after its end."""
 
     def __init__(
         self,
@@ -38,26 +38,26 @@ class ForwardedStream:
             self.account.kept = self.kept
             self.message_starts = MessageStarts(self.kept)
         self.lost: list[tuple[int, int]] = []
-        """Packets that never came, in order; those too old to be asked for are forgotten."""
+        """Ranges of lost packets, in order; ranges too old for requests are dropped."""
 
         self.lost_last: list[tuple[int, int]] = []
-        """Those since the last packet that was forwarded."""
+        """Ranges lost since the last forwarded packet."""
 
         self.repaired_ns: dict[tuple[int, int], int] = {}
-        """When a packet was last sent again, by application and number."""
+        """Time of the last repair of a packet, by application and sequence number."""
 
         self.lost_by_cause: Counter[Cause] = Counter()
         self.repaired = 0
-        """Packets that came only because they were asked for."""
+        """Number of packets received after a repair request."""
 
         self.nacks_from: Counter[int] = Counter()
-        """Requests of the consumers' applications for packets that were lost on the way to them."""
+        """Repair requests from applications of each consumer."""
 
         self.repairs_to: Counter[int] = Counter()
-        """Packets sent again for those."""
+        """Packets sent again for these requests."""
 
         self.told: dict[int, int] = {}
-        """By application: the number that it was told last as the stream's first one for it."""
+        """By application: the first sequence number in its last Position message."""
 
         self._incoming = incoming
         self._nacks_before = 0
@@ -69,7 +69,7 @@ class ForwardedStream:
 
     @property
     def nacks(self) -> int:
-        """Requests for packets that the network lost."""
+        """Number of repair requests to publishers."""
         return self._nacks_before + self._incoming.nacks
 
     def go_on(self, incoming: IncomingStream) -> None:
@@ -79,32 +79,32 @@ class ForwardedStream:
 
     @property
     def next_sequence(self) -> int:
-        """All packets before this one were forwarded, or are lost."""
+        """All packets before this one were forwarded or are lost."""
         return max(self._floor, self.account.position)
 
     @property
     def flags(self) -> int:
-        """What every packet of the stream has."""
+        """Flags of every packet of the stream."""
         return int(PacketFlag.REPLAY) if self.is_replay else 0
 
     def position(self, application: int, next_sequence: int) -> StreamPosition:
-        """For an application that gets it from this number on."""
+        """Return the Position for an application that gets the stream from this number on."""
         self.told[application] = next_sequence
         return StreamPosition(self.key, self.epoch, next_sequence, self.source, self.is_replay)
 
     def leave(self, consumer: int) -> None:
-        """The consumer gets nothing more of the stream."""
+        """Stop forwarding the stream to the consumer."""
         self.account.leave(consumer)
         del self.nacks_from[consumer], self.repairs_to[consumer]
 
     def lost_within(self, numbers: range) -> list[tuple[int, int]]:
-        """The ranges of the numbers whose packets are lost, as far as they are remembered."""
+        """Return the known ranges of lost packets within these numbers."""
         start = bisect_left(self.lost, numbers.start, key=lambda each: each[1])
         stop = bisect_left(self.lost, numbers.stop, lo=start, key=lambda each: each[0])
         return [(max(a, numbers.start), min(b, numbers.stop - 1)) for a, b in self.lost[start:stop]]
 
     def lose(self, first: int, last: int, cause: Cause) -> None:
-        """Consumers find out by the next packet's number, which they all get."""
+        """Record lost packets. Consumers notice them from the number of the next packet, which all of them get."""
         self._floor = last + 1
         self.lost_by_cause[cause] += last - first + 1
         self.account.forget_fragments()

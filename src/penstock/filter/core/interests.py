@@ -1,7 +1,7 @@
-"""What applications want: their interests in the table, by slots, and the groups on which these topics flow.
+"""The interests of applications: table slots, conditions, and the groups of their topics.
 
-A slot is a subscriber of the interest table: one application's interests under one condition. So a negative interest
-takes away from those under the same condition only.
+A slot is a subscriber of the interest table: the interests of one application under one condition. A negative interest
+therefore only affects interests under the same condition.
 """
 
 from collections import Counter
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from penstock.filter.core.consumers import Application
 
 MARKS = frozenset("*>[!/#")
-"""What no plain topic has in it."""
+"""Characters that plain topics do not contain."""
 
 CONDITIONS_REMEMBERED_MAX = 256
 FLOWS_REMEMBERED_MAX = 4_096
 
 Predicates = dict[tuple[int, int], Predicate]
-"""By model id, and the version from which on they hold."""
+"""By model id and the first version to which the predicate applies."""
 
 
 class Terms(NamedTuple):
-    """A condition: interests under equal ones are judged together."""
+    """A condition. Interests with equal conditions are matched together."""
 
     where: str = ""
     content: bytes = b""
 
 
 class Flow(NamedTuple):
-    """The groups on which an interest's messages come, and whether the application named them itself."""
+    """The groups of an interest's messages, and whether the application named them."""
 
     groups: tuple[int, ...]
     is_named: bool
@@ -57,21 +57,21 @@ FlowsByTerms: TypeAlias = dict[Terms, dict[str, Flow]]
 
 
 class Slot(msgspec.Struct):
-    """`interests` has each one's canonical text."""
+    """`interests` are canonical texts."""
 
     number: int
     interests: dict[str, Flow] = {}
 
 
 class KnownModels:
-    """Models that are never changed, and conditions that were compiled for them."""
+    """Models, which never change, and the conditions compiled for them."""
 
     def __init__(self, models: dict[int, MessageModel]) -> None:
         self.models = models
         self._compiled: dict[str, Predicates] = {}
 
     def predicates(self, where: str) -> Predicates:
-        """The condition for every model that has its fields."""
+        """The compiled condition for every model that has its fields."""
         found = self._compiled.get(where)
         if found is None:
             found = _predicates(where, self.models.values())
@@ -82,7 +82,7 @@ class KnownModels:
 
 
 class InterestBook:
-    """The interests of all applications. A change is made as a whole or, with an error, not at all."""
+    """The interests of all applications. A change is applied completely or, with an error, not at all."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class InterestBook:
         self._map = group_map
         self._configured = {model.id: model for model in models}
         self._known = KnownModels(self._configured)
-        self._unnamed: set[int] = set()  # models that no application names any more
+        self._unnamed: set[int] = set()  # models that no application has registered any more
         self._slot_numbers = NumberPool(config.conditions_max, "conditions", "raise conditions_max")
-        self._flows: dict[Flow, Flow] = {}  # one object for equal ones: there may be millions
+        self._flows: dict[Flow, Flow] = {}  # one object for equal flows, of which there may be millions
 
     def prepare(self, want: Want) -> None:
-        """Do what takes long of a change, in any thread: read its interests and conditions, which are remembered for a
-        while. The same errors as change()."""
+        """Do the slow part of a change in any thread: parse its interests and conditions, which are cached for a
+        while. Raises the same errors as change()."""
         for interests in want.add:
             self._compile(_terms(interests))
             for topic in interests.topics:
@@ -115,8 +115,8 @@ class InterestBook:
     def change(
         self, application: "Application", want: Want, check_groups: Callable[[Counter[int]], None]
     ) -> tuple[Counter[int], Counter[int]]:
-        """Make the change; for each group, how many of the application's interests came to need it, and how many
-        ceased to. `check_groups` may refuse the first."""
+        """Apply a change. Return, per group, the number of the application's interests that now need it, and that no
+        longer need it. `check_groups` may refuse the former."""
         wanted = self._resolve(want.add)
         unwanted = {terms: [_canonical(text) for text in topics] for terms, topics in _by_terms(want.remove).items()}
         self._check_limits(application, wanted, unwanted)
@@ -134,20 +134,20 @@ class InterestBook:
         return needed, freed
 
     def clear(self, application: "Application") -> None:
-        """The application wants nothing any more."""
+        """Remove all interests of the application."""
         for terms in list(application.slots):
             self._table.remove_subscriber(application.slots[terms].number)
             self._release(application, terms)
 
     def learn(self, model: MessageModel, applications: Iterable["Application"]) -> None:
-        """Conditions may speak of this model, those that are there already too. One that is known, or an older version,
-        changes nothing; one that contradicts it is refused (ModelError), as others rely on it."""
+        """Allow conditions, including existing ones, to refer to this model. A known or older version changes
+        nothing; a contradicting model is refused (ModelError), because others rely on the known one."""
         self._unnamed.discard(model.id)
         known = self._known.models.get(model.id)
         if known is not None:
             newer, older = (model, known) if model.version > known.version else (known, model)
             if contradictions := newer.incompatibilities(older):
-                raise ModelError(f"{model.name} contradicts the model that is known: {contradictions[0]}")
+                raise ModelError(f"{model.name} contradicts the known model: {contradictions[0]}")
             if newer is known:
                 return
         self._known = KnownModels({**self._known.models, model.id: model})
@@ -179,7 +179,7 @@ class InterestBook:
     def change_map(
         self, group_map: GroupMap, applications: Iterable["Application"]
     ) -> dict[int, tuple[Counter[int], Counter[int]]]:
-        """Topics flow elsewhere from now on: for each application what change() says."""
+        """Use the groups of a new map. Return the result of change() for each application."""
         self._map = group_map
         changes = {}
         for application in applications:
@@ -218,7 +218,7 @@ class InterestBook:
         return self._flows.setdefault(flow, flow)
 
     def _check_limits(self, application: "Application", wanted: FlowsByTerms, unwanted: dict[Terms, list[str]]) -> None:
-        """Of what there will be when the change is made."""
+        """Check the limits as they will be after the change."""
         new = gone = 0
         terms_after = set(application.slots) | set(wanted)
         for terms, flows in wanted.items():
@@ -234,7 +234,9 @@ class InterestBook:
                 hint="raise interests_per_application_max",
             )
         if len(self._table) + new - gone > self._config.interests_max:
-            raise LimitError(f"there would be {len(self._table) + new - gone} interests", hint="raise interests_max")
+            raise LimitError(
+                f"the change would make {len(self._table) + new - gone} interests", hint="raise interests_max"
+            )
         if len(terms_after) > self._config.conditions_per_application_max:
             raise LimitError(
                 f"the application would have {len(terms_after)} conditions", hint="raise conditions_per_application_max"
@@ -243,7 +245,7 @@ class InterestBook:
             raise LimitError(f"all {self._config.conditions_max} conditions are in use", hint="raise conditions_max")
 
     def _compile(self, terms: Terms) -> Predicates | bytes | None:
-        """The condition for every model that has its fields."""
+        """The compiled condition for every model that has its fields."""
         if terms.content:
             return terms.content
         if not terms.where:
@@ -276,7 +278,7 @@ class InterestBook:
     def _remove(
         self, application: "Application", unwanted: dict[Terms, list[str]], wanted: FlowsByTerms
     ) -> Counter[int]:
-        """What is added by the same change stays."""
+        """Remove interests, except those that the same change adds."""
         freed: Counter[int] = Counter()
         for terms, texts in unwanted.items():
             slot = application.slots.get(terms)
@@ -293,7 +295,7 @@ class InterestBook:
         try:
             self._table.remove(text, slot_number)
         except TopicError:
-            return  # it was this one that was refused
+            return  # the refused change was the first one
 
     def _set_slot(
         self, application: "Application", number: int, terms: Terms, condition: Predicates | bytes | None
@@ -311,24 +313,24 @@ class InterestBook:
 
 
 def _predicates(where: str, models: Iterable[MessageModel]) -> Predicates:
-    """The condition for every model that has its fields, in all versions."""
+    """Compile the condition for every model that has its fields, in all versions."""
     predicates: Predicates = {}
     refusals: list[Refusal] = []
     for model in models:
         try:
-            for version in sorted({1, *(field.since for field in model.fields)}):  # from which on it has other fields
+            for version in sorted({1, *(field.since for field in model.fields)}):  # each version that adds fields
                 predicates[model.id, version] = Predicate.compile(where, model, version)
         except FilterExpressionError as error:
             refusals.append((model, error))
     if not predicates:
         refusal = most_helpful(where, refusals)
-        what = "fits no message model that is known" + (f": {refusal}" if refusal else "")
+        what = "matches no known message model" + (f": {refusal}" if refusal else "")
         raise FilterExpressionError(what, where=f"condition {where[:80]!r}")
     return predicates
 
 
 def _new_and_moved(application: "Application", wanted: FlowsByTerms) -> tuple[FlowsByTerms, FlowsByTerms]:
-    """What the application does not want yet, and what it wants on other groups than before."""
+    """Split into interests that are new and interests that move to other groups."""
     new: FlowsByTerms = {}
     moved: FlowsByTerms = {}
     for terms, flows in wanted.items():
@@ -345,7 +347,7 @@ def _groups(wanted: FlowsByTerms) -> Counter[int]:
 
 def _terms(interests: Interests) -> Terms:
     if interests.where and interests.content:
-        raise LocalProtocolError("a condition is on fields or on a pattern in the content, not on both")
+        raise LocalProtocolError("a condition has either `where` or `content`, not both")
     return Terms(interests.where, interests.content)
 
 
@@ -357,7 +359,7 @@ def _by_terms(wanted: Iterable[Interests]) -> dict[Terms, list[str]]:
 
 
 def _canonical(text: str) -> str:
-    """One text for all interests that mean the same by their parts."""
+    """Return one text for all interests with equal parts."""
     if not MARKS.intersection(text):
         return text
     interest = Interest.parse(text)

@@ -20,21 +20,21 @@ class Changes(msgspec.Struct):
 
 
 class JoinedGroups:
-    """Counts who needs which group: interests, applications of a consumer, consumers."""
+    """Counts the users of each group: interests, applications of a consumer, consumers."""
 
     def __init__(self, groups_max: int) -> None:
         self._groups_max = groups_max
         self._consumers: Counter[int] = Counter()
-        self._retiring: list[tuple[int, int, Counter[int]]] = []  # when, which application, how many of each group
+        self._retiring: list[tuple[int, int, Counter[int]]] = []  # due time, application, number of interests per group
 
     def __contains__(self, group: int) -> bool:
         return group in self._consumers
 
     def check(self, needed: Counter[int]) -> None:
-        """LimitError if there would be too many groups."""
+        """Raise LimitError if there would be too many groups."""
         count = len(self._consumers.keys() | needed.keys())
         if count > self._groups_max:
-            raise LimitError(f"{count} multicast groups would be listened to", hint="raise groups_max")
+            raise LimitError(f"{count} multicast groups would be joined", hint="raise groups_max")
 
     def change(
         self, application: Application, needed: Counter[int] | None = None, freed: Counter[int] | None = None
@@ -67,7 +67,7 @@ class JoinedGroups:
             yield number, freed
 
     def forget(self, application: Application) -> Changes:
-        """The application is gone."""
+        """Release all groups of an application that has left."""
         self._retiring = [each for each in self._retiring if each[1] != application.number]
         return self.change(application, freed=application.listening.copy())
 

@@ -1,9 +1,8 @@
-"""What became of every packet number: the account that a module gives of the streams it carries.
+"""Accounts of the streams that a module carries: every packet number is accounted for.
 
-Books are kept only where somebody takes them (FilterModule with `keeps_books`). Numbers add up: of a stream, from the
-first to the next one, each is of a packet that was taken, or one that its publisher's packets say was left out, or
-lost; of what a consumer was sent, each is of a packet that it was sent, or one that those packets' gaps say was left
-out, or lost.
+Counts are kept only if they are read (FilterModule with `keeps_books`). Numbers add up: in a stream, each number from
+the first to the next one was received, or accounted for by the gap of a publisher's packet, or lost; for a consumer,
+each number was sent, or accounted for by the gap of a sent packet, or lost.
 """
 
 from collections.abc import Iterable
@@ -18,28 +17,28 @@ from penstock.middleware import StreamKey
 
 
 class Intake(msgspec.Struct, frozen=True):
-    """What the module has had of one stream in one epoch."""
+    """The received packets of one stream in one epoch."""
 
     stream: StreamKey
     epoch: int
     first_packet: int
     next_packet: int
     packets: int
-    """Taken in their turn."""
+    """Packets received in order."""
 
     left_out: int
-    """Numbers that were left out before the network."""
+    """Numbers that gaps of the received packets account for."""
 
     lost: tuple[tuple[Cause, int], ...]
-    """Numbers that never came; those UNREPAIRED are left to the applications to ask for."""
+    """Numbers that never arrived; the applications request those with cause UNREPAIRED."""
 
     repaired: int
-    """Packets of those taken that came only because they were asked for."""
+    """Packets received after a repair request."""
 
     nacks: int
     messages: int
     unwanted: int
-    """Messages that nobody was sent."""
+    """Messages that matched for no consumer."""
 
     is_closed: bool
 
@@ -50,12 +49,12 @@ class Intake(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What a consumer was sent of one stream in one epoch, since it listens."""
+    """The packets of one stream in one epoch that a consumer was sent since it began to listen."""
 
     stream: StreamKey
     epoch: int
     applications: tuple[str, ...]
-    """One, or those that have a copy in common."""
+    """The application, or the applications that share the copy."""
 
     delivery: str
     first_packet: int
@@ -64,19 +63,19 @@ class Sent(msgspec.Struct, frozen=True):
     left_out: int
     lost: int
     late: int
-    """Packets that came after others which follow them; their numbers had been told as lost."""
+    """Packets sent after later ones; their numbers had been reported lost."""
 
     offered: int
-    """Messages of the stream that came meanwhile."""
+    """Messages of the stream in this time."""
 
     messages: int
-    """Those that it was sent."""
+    """Messages sent to the consumer."""
 
     nacks: int
-    """Requests for packets that were lost on the way to it."""
+    """Repair requests from the consumer's applications."""
 
     repairs: int
-    """Packets that were sent again for them."""
+    """Packets sent again for them."""
 
     is_closed: bool
 
@@ -89,7 +88,7 @@ Entry: TypeAlias = Intake | Sent
 
 
 class Ledger:
-    """Accounts that are closed wait here for take()."""
+    """Keeps closed accounts until take()."""
 
     def __init__(self) -> None:
         self._closed: list[Entry] = []
@@ -98,18 +97,18 @@ class Ledger:
         stream.account.keep_books()
 
     def close_consumer(self, stream: ForwardedStream, consumer: Consumer) -> None:
-        """It will listen to the stream no longer."""
+        """The consumer stops listening to the stream."""
         if stream.account.expected_by(consumer.number):
             self._closed.append(_sent(stream, consumer, is_closed=True))
 
     def close(self, stream: ForwardedStream, consumers: Iterable[Consumer]) -> None:
-        """The stream is about to be forgotten."""
+        """The stream is about to be removed."""
         for consumer in consumers:
             self.close_consumer(stream, consumer)
         self._closed.append(_intake(stream, is_closed=True))
 
     def take(self, streams: Iterable[ForwardedStream], consumers: Iterable[Consumer]) -> list[Entry]:
-        """Accounts that were closed since it was last asked, and those of today."""
+        """Return the accounts closed since the last call, and all open ones."""
         entries, self._closed = self._closed, []
         listening = list(consumers)
         for stream in streams:

@@ -1,8 +1,7 @@
-"""The filter module: packets of any publishers in; for each consumer, packets out that have only its messages.
+"""The filter module: receives packets of all publishers, and sends each consumer packets with only its messages.
 
-The parts: pass_through.py takes packets in order from the network, traffic.py forwards them, repairs.py answers
-applications that miss some; consumers.py, interests.py and joined_groups.py know who subscribes to what, and on which
-groups.
+The parts: pass_through.py receives packets in order, traffic.py forwards them, repairs.py answers repair requests of
+applications; consumers.py, interests.py and joined_groups.py have the applications, their interests, and the groups.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,10 +44,10 @@ from penstock.wire import Authenticator, DatagramBatch, Kind, Outbox, Packet
 
 
 class FilterModule:
-    """The core of one module. Interests that name no groups listen where the map says or, without a map, to all
-    `groups`; conditions can speak of the `models`. With an `authenticator`, datagrams from the network that are not
-    authentic change nothing. Datagrams between the module and an application then have trailers as well, made with
-    random keys of the registration (Attached)."""
+    """The core of one module. Interests without groups use those of the map or, without a map, all `groups`;
+    conditions can refer to the `models`. With an `authenticator`, datagrams from the network that are not authentic
+    change nothing, and datagrams between the module and an application have trailers with random keys of the
+    registration (Attached)."""
 
     def __init__(
         self,
@@ -116,31 +115,31 @@ class FilterModule:
         return self._traffic.answers()
 
     def prepare(self, want: Want) -> None:
-        """Read what a Want says before it is handled, so that this is soon done; it may be refused already. In any
+        """Parse a Want before it is handled, so that handling is fast; raises errors early. May be called in any
         thread."""
         self._interests.prepare(want)
 
     def receive_rest(self, batch: DatagramBatch, start: int, now_ns: int) -> list[FilterInstruction]:
-        """What handle(DatagramsReceived) does with the datagrams from `start` on: those before it were taken by
-        receiver.in_order, forwarded and sent already (live/_relay.pyx)."""
+        """Continue handle(DatagramsReceived) with the datagrams from `start` on: receiver.in_order has taken the
+        earlier ones, which are already forwarded and sent (live/_relay.pyx)."""
         self._traffic.begin()
         self._traffic.carry(self.receiver.receive_rest(batch, None, now_ns, start=start), now_ns)
         return self._traffic.answers()
 
     def accounts(self) -> list[Entry]:
-        """What became of all packets: accounts that were closed since this was last asked, and those of today. Only a
-        module that `keeps_books` has any, and then they must be asked for now and again."""
+        """Return the accounts closed since the last call, and all open ones. Only a module that `keeps_books` has
+        accounts; then call it regularly."""
         if self._ledger is None:
             return []
         return self._ledger.take(self._traffic.streams.values(), self._audience.consumers.values())
 
     @property
     def applications(self) -> list[int]:
-        """Those that are attached."""
+        """The attached applications."""
         return list(self._audience.applications)
 
     def streams(self) -> list[ForwardedStream]:
-        """The streams that are carried, those included that have ended a moment ago."""
+        """The current streams, including recently ended ones."""
         return list(self._traffic.streams.values())
 
     def next_deadline_ns(self) -> int | None:
@@ -151,7 +150,7 @@ class FilterModule:
         )
         return min((each for each in deadlines if each is not None), default=None)
 
-    # For the receiver
+    # Called by the receiver
 
     def listens(self, group: int) -> bool:
         return group in self._groups
@@ -177,7 +176,7 @@ class FilterModule:
         if application is not None:
             return [*self._repair(key, packet, application, now_ns)]
         if self.config.receiver.nack == "multicast":
-            return None  # another module asks, and the answer will be for all
+            return None  # another module requests it, and all get the answer
         self.counters.add("packets_dropped", cause=Cause.UNKNOWN_APPLICATION)
         return []
 
@@ -192,7 +191,7 @@ class FilterModule:
         return self._repairs.answer(stream, application, packet.ranges, now_ns)
 
     def _pass_on(self, key: StreamKey, packet: Packet, event: DatagramReceived) -> list[ReceiverInstruction] | None:
-        """Applications repair by themselves: what is said on the group concerns them."""
+        """Pass on a message about a stream that applications repair themselves."""
         stream = self._traffic.streams.get(key)
         if stream is None or stream.epoch != packet.epoch:
             return None
@@ -221,8 +220,8 @@ class FilterModule:
         return answers
 
     def _trust_applications(self) -> None:
-        """Repair requests of applications are authentic under the keys of their registrations; all other packets are so
-        under the keys of publishers, also from an application's address."""
+        """Repair requests of applications are authentic under the keys of their registrations; all other packets,
+        even from an application's address, under the keys of publishers."""
         if self._authenticator is not None:
             applications = self._audience.applications.values()
             peers = {each.address: (each.key,) for each in applications if each.key is not None}
@@ -240,7 +239,7 @@ class FilterModule:
         return answers
 
     def _change(self, application: Application, changes: Changes) -> list[FilterInstruction]:
-        """Other groups are listened to."""
+        """Apply changed groups."""
         for group in changes.new_to_application:
             self._traffic.listen(application, group, is_new_to_consumer=group in changes.new_to_consumer)
         for group in changes.old_to_consumer:

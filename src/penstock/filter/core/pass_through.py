@@ -1,8 +1,8 @@
 """The receiver of a filter module: it passes packets on instead of reassembling messages.
 
-Epochs, collisions, expiry and limits are the middleware's. Streams differ in what they do about missing packets:
-RepairedStream requests repairs and waits, PassThroughStream reports the loss and goes on. The answers are those of the
-middleware; a Deliver whose number is below the stream's position is a packet that came late.
+Epochs, collisions, expiry and limits are the middleware's. Streams differ in the handling of missing packets:
+RepairedStream requests repairs and waits, PassThroughStream reports the loss and continues. Instructions are those of
+the middleware; a Deliver whose number is below the stream's position is a late packet.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class RepairedStream(IncomingStream):
 
 
 class PassThroughStream(RepairedStream):
-    """Applications request repairs of lost packets, and no packet waits. So `gaps` stays empty."""
+    """Applications request repairs of lost packets, and no packet waits. `gaps` therefore stays empty."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class PassThroughStream(RepairedStream):
     def update_fast_path(self) -> None:
         super().update_fast_path()
         if self.missing:
-            self.known_from = self.next_sequence  # what comes late is of use
+            self.known_from = self.next_sequence  # later packets from here on are useful even if late
 
     def lacks(self, packet: Packet) -> bool:
         return super().lacks(packet) or self.missing.overlaps(packet.sequence, packet.sequence)
@@ -64,7 +64,7 @@ class PassThroughStream(RepairedStream):
         return super().count_held_bytes() + GAP_OVERHEAD * len(self.missing)
 
     def release(self) -> list[ReceiverInstruction]:
-        """Forget what was missing. It was reported already, and repairs are passed on as before."""
+        """Forget missing packets. They were reported already, and repairs are still passed on."""
         self.missing = Gaps()
         return super().release()
 
@@ -76,7 +76,7 @@ class PassThroughStream(RepairedStream):
         return list(self._pass_on(packet))
 
     def give_up(self, first: int, last: int, cause: Cause) -> list[ReceiverInstruction]:
-        """Whoever lacks these packets will hear of it as well."""
+        """Drop a range: applications that lack these packets get the same message."""
         self.missing.fill(first, last)
         return []
 
@@ -92,10 +92,10 @@ class PassThroughStream(RepairedStream):
         yield from self._deliver(packet)
         oldest_sequence = self.newest_sequence - self._config.window_packets_max
         if self.missing.oldest is not None and self.missing.oldest.first <= oldest_sequence:
-            self.missing.fill(self.missing.oldest.first, oldest_sequence)  # nobody can expect these any more
+            self.missing.fill(self.missing.oldest.first, oldest_sequence)  # no application can expect these any more
 
     def _take_late(self, packet: Packet) -> list[ReceiverInstruction]:
-        """Pass on what was missing here, and what others have asked for: an application may lack it."""
+        """Pass on a packet that was missing here, or that another receiver requested: an application may lack it."""
         was_missing = self.missing.fill(packet.sequence, packet.sequence)
         if packet.sequence < self.first_sequence:
             self._counters.add("packets_dropped", cause=Cause.BEFORE_JOIN)
@@ -110,30 +110,30 @@ class Host(Protocol):
     """The module, as its receiver uses it."""
 
     def listens(self, group: int) -> bool:
-        """Whether an application needs the group."""
+        """True if an application needs the group."""
         ...
 
     def starts(self, stream: IncomingStream) -> None:
-        """A stream begins, or goes on after its end, which StreamStarted will say."""
+        """A stream begins, or continues after its end, before its StreamStarted."""
         ...
 
     def changes_source(self, stream: IncomingStream) -> None:
-        """Packets of the stream come from another address now."""
+        """The stream's packets have another source address."""
         ...
 
     def source_of_ended(self, key: StreamKey, epoch: int) -> Address | None:
-        """Where a stream came from that has ended, and of which applications may still lack something."""
+        """The source of a stream that has ended but may still need repairs."""
         ...
 
     def hear(
         self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int
     ) -> list[ReceiverInstruction] | None:
-        """A NACK or a GONE; None leaves it to the receiver."""
+        """Handle a NACK or a GONE; None leaves it to the receiver."""
         ...
 
 
 class PassThroughReceiver(Receiver):
-    """Receives what the module's applications need."""
+    """Receives the groups that the module's applications need."""
 
     messages_counter = "messages_judged"
 
@@ -168,7 +168,7 @@ class PassThroughReceiver(Receiver):
         return answers
 
     def _take(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
-        """Of a stream that has ended, repeated goodbyes and repairs are passed on: an application may lack them."""
+        """Pass on repeated goodbyes and repairs of a stream that has ended: an application may lack them."""
         if packet.flags & (GOODBYE | REPAIR) and key not in self._streams:
             ended = self._positions.get(key)
             is_known = ended is not None and packet.epoch == ended.epoch and packet.sequence < ended.next_sequence

@@ -1,4 +1,4 @@
-"""Repairs for applications: what the module still has is sent again, filtered for who asks; the rest is gone."""
+"""Repairs for applications: kept packets are sent again, filtered for the application; others are reported gone."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ from penstock.wire import (
 
 REPAIR = int(PacketFlag.REPAIR)
 HELD_MAX = 65_536
-"""Packets of a stream sent again that are remembered, so that they are not sent twice in a row."""
+"""Maximum number of recent repairs per stream that are remembered, so that they are not repeated at once."""
 
 
 class Repairs:
@@ -37,8 +37,8 @@ class Repairs:
     def answer(
         self, stream: ForwardedStream, application: Application, ranges: list[tuple[int, int]], now_ns: int
     ) -> list[Unicast]:
-        """Within the range asked for, packets in which nothing is for the application are accounted for by the next
-        one's gap; the last one is sent in any case."""
+        """Return repair packets. Within the requested range, a packet without matching messages is left out and
+        accounted for by the next packet's gap; the last packet is always sent."""
         kept = stream.kept
         assert kept is not None
         self._counters.add("nacks_received")
@@ -68,7 +68,7 @@ class Repairs:
         return answers
 
     def _runs(self, stream: ForwardedStream, application: Application, numbers: range, now_ns: int) -> Iterator[range]:
-        """The range without what was sent to the application a moment ago."""
+        """The range without packets that were recently sent to the application."""
         hold_ns = self._config.repair_hold_ms * NS_PER_MS
         held = stream.repaired_ns
         if len(held) > HELD_MAX:
@@ -94,13 +94,14 @@ class Repairs:
         account = StreamAccount(key.publisher_id, key.group, stream.epoch, self._forwarder.consumers_max)
         with_packets = [sequence for sequence in run if kept.get(sequence)]
         if not with_packets:
-            return []  # a filter before this one has removed them
+            return []  # an upstream filter has removed them
         before = self._forwarder.use(self._outbox)
         try:
             begun = stream.message_starts.of(with_packets[0])
             if begun is not None:
                 account.listen(consumer, begun)
-                self._forwarder.forward_packet(kept.get(begun), account)  # who takes the message is decided by it
+                # the first fragment decides which consumers take the message
+                self._forwarder.forward_packet(kept.get(begun), account)
                 self._outbox.clear()
             account.listen(consumer, run.start)
             answers: list[bytes] = []

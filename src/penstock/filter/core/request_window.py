@@ -1,17 +1,18 @@
-"""Numbers of repair requests, each of which is admitted once (an anti-replay window, as in IPsec)."""
+"""Anti-replay window for repair requests, as in IPsec: each request number is accepted once."""
 
 REQUEST_WINDOW = 1_024
-"""Newest numbers of a requester that may arrive in any order; older ones are refused."""
+"""Number of recent request numbers that may arrive in any order; older ones are refused."""
 
 REQUESTERS_MAX = 8
-"""Requesters of an application that are remembered: usually it is one for as long as the application runs."""
+"""Maximum number of requesters remembered per application; usually there is only one."""
 
 
 class RequestWindow:
     """The requests of one application."""
 
     def __init__(self) -> None:
-        self._received: dict[int, tuple[int, int]] = {}  # by requester: its newest number, and a bit for each before
+        # by requester: the newest number, and a bit for each earlier one
+        self._received: dict[int, tuple[int, int]] = {}
 
     def admits(self, requester: int, number: int) -> bool:
         """True if the number is new; it counts as received afterwards."""

@@ -1,4 +1,4 @@
-"""How a filter module is, as its operator sees it."""
+"""The status of a filter module for its operator."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ class ApplicationStatus(msgspec.Struct, frozen=True):
     delivery: str
     address: str
     packets: int
-    """That its consumer was sent; applications with shared delivery have one together."""
+    """Packets sent to its consumer; applications with shared delivery have the same count."""
 
     bytes: int
 
@@ -18,11 +18,11 @@ class FilterStatus(msgspec.Struct, frozen=True):
     name: str
     control_port: int
     address: str
-    """Of the socket from which packets come, and where repairs are asked for."""
+    """Address of the socket that sends packets and accepts repair requests."""
 
     repair: str
     is_in_touch: bool
-    """Whether the administration server answers; true where there is none."""
+    """True if the administration server answers, or if there is none."""
 
     receiving_lease_s: float | None
     """The remaining time of the lease of authentication keys if no administration server answers; None: without one."""
@@ -31,17 +31,17 @@ class FilterStatus(msgspec.Struct, frozen=True):
     """A readable warning about this lease, or nothing."""
 
     groups: int
-    """That are listened to."""
+    """Number of joined groups."""
 
     interests: int
     messages: int
-    """Received from the network, and in order."""
+    """Messages received from the network in order."""
 
     unwanted: int
-    """Of these: wanted by nobody."""
+    """Messages that matched for no application."""
 
     passed: int
-    """To applications; one that several want counts for each."""
+    """Messages sent to applications, counted once for each application."""
 
     applications: list[ApplicationStatus]
 

@@ -1,4 +1,4 @@
-"""Streams on their way through the module: from the instructions of the receiver to packets in the outbox."""
+"""Forwards streams: turns the receiver's instructions into packets in the outbox."""
 
 from collections.abc import Iterator
 
@@ -29,29 +29,30 @@ REPAIR = int(PacketFlag.REPAIR)
 
 
 class Traffic:
-    """Forwards the packets of all streams; what it has to say is taken with answers()."""
+    """Forwards the packets of all streams; answers() returns the resulting instructions."""
 
     def __init__(
         self, config: FilterConfig, forwarder: Forwarder, audience: Audience, ledger: Ledger | None = None
     ) -> None:
         self.streams: dict[StreamKey, ForwardedStream] = {}
         self.incoming: dict[tuple[StreamKey, int], IncomingStream] = {}
-        """Streams that have started and were not yet told of."""
+        """Streams that have started but are not announced yet."""
 
         self._config = config
         self._forwarder = forwarder
         self._audience = audience
         self._ledger = ledger
-        self._ended: dict[ForwardedStream, int] = {}  # and until when they are kept
+        self._ended: dict[ForwardedStream, int] = {}  # with the time until which they are kept
         self._said: list[FilterInstruction] = []
-        self._afterwards: list[FilterInstruction] = []  # what is of use only when the packets have arrived
+        # instructions that are useful only after the packets have arrived
+        self._afterwards: list[FilterInstruction] = []
 
     def begin(self) -> None:
-        """What was in the outbox has been sent."""
+        """Clear the outbox, whose content has been sent."""
         self._forwarder.outbox.clear()
 
     def answers(self) -> list[FilterInstruction]:
-        """What is to be done now."""
+        """Return the instructions since begin()."""
         if len(self._forwarder.outbox):
             self._said.append(Send(self._forwarder.outbox))
         answers = self._said + self._afterwards
@@ -78,19 +79,19 @@ class Traffic:
                     self._said.append(instruction)
 
     def forward(self, messages: MessageBatch) -> None:
-        """Packets in the order of their streams."""
+        """Forward packets in the order of their streams."""
         done = 0
         while (done := self._forwarder.forward(messages, done)) < messages.packet_count:
             self._take_another_outbox()
 
     def listen(self, application: Application, group: int, *, is_new_to_consumer: bool) -> None:
-        """The application begins to listen to the group, its consumer perhaps as well."""
+        """The application, and perhaps its consumer, begins to listen to the group."""
         consumer = application.consumer.number
         for stream in self._of_group(group):
             if stream not in self._ended:
                 if is_new_to_consumer:
                     stream.account.listen(consumer, stream.next_sequence)
-                # in a shared copy, gaps before this number do not speak for an application that is new
+                # in a shared copy, gaps before this number do not apply to a new application
                 position = stream.position(application.number, stream.next_sequence)
                 self._said.append(Tell(application.number, position))
 
@@ -105,14 +106,14 @@ class Traffic:
                 self._said.append(Tell(application.number, stream.position(application.number, told)))
 
     def leave(self, consumer: int, group: int) -> None:
-        """The consumer listens to the group no longer."""
+        """The consumer stops listening to the group."""
         for stream in self._of_group(group):
             if self._ledger is not None:
                 self._ledger.close_consumer(stream, self._audience.consumers[consumer])
             stream.leave(consumer)
 
     def forget(self, group: int) -> None:
-        """Nobody listens to the group any more."""
+        """Remove the streams of a group without listeners."""
         for stream in list(self._of_group(group)):
             self._close(stream)
 
@@ -122,7 +123,7 @@ class Traffic:
                 yield application
 
     def expire(self, now_ns: int) -> None:
-        """Forget the streams that ended long enough ago."""
+        """Remove streams that ended long enough ago."""
         for stream in [stream for stream, until_ns in self._ended.items() if now_ns >= until_ns]:
             self._close(stream)
 
@@ -130,7 +131,7 @@ class Traffic:
         return min(self._ended.values(), default=None)
 
     def ended(self, key: StreamKey, epoch: int) -> ForwardedStream | None:
-        """A stream that has ended and is not forgotten yet."""
+        """Return a stream that has ended and is still kept."""
         stream = self.streams.get(key)
         return stream if stream in self._ended and stream.epoch == epoch else None
 
@@ -159,7 +160,7 @@ class Traffic:
         self._ended[stream] = now_ns + self._config.linger_ms * NS_PER_MS
 
     def _lose(self, receipt: LossReceipt) -> None:
-        """Bring everybody's account up to date before the lost packets, so that nobody asks for more than those."""
+        """Advance all positions to the lost packets, so that no application requests more than these."""
         stream = self.streams[receipt.stream]
         self._catch_up(stream, receipt.first - 1)
         stream.lose(receipt.first, receipt.last, receipt.cause)
@@ -170,7 +171,7 @@ class Traffic:
             self._forward_packet(stream, bytes(deliver.data), gap=0, to_all=True)
             return
         data = bytes(deliver.data)
-        if deliver.flags & REPAIR:  # in its turn it is no repair: applications get it for the first time
+        if deliver.flags & REPAIR:  # in order, the packet is not a repair for applications
             data = restamp(data, clear_flags=REPAIR)
             stream.repaired += 1
         lost, stream.lost_last = stream.lost_last, []
@@ -179,7 +180,7 @@ class Traffic:
             self._say_gone(stream, lost)
 
     def _say_gone(self, stream: ForwardedStream, lost: list[tuple[int, int]]) -> None:
-        """Save applications the question for what was lost just now."""
+        """Tell applications that these packets are gone, so that they do not request them."""
         gone = encode_gone(stream.key.publisher_id, stream.key.group, stream.epoch, lost[:RANGES_MAX])
         self._afterwards += [each.unicast(gone) for each in self.listeners(stream.key.group)]
 
@@ -204,7 +205,7 @@ class Traffic:
                 return
 
     def _take_another_outbox(self) -> None:
-        """This one is full. It is sent with the answers; there is always room in an empty one."""
+        """Replace the full outbox; it is sent with the answers. An empty outbox always has enough room."""
         self._said.append(Send(self._forwarder.use(Outbox.for_consumers(self._forwarder.consumers_max))))
 
     def _tell(self, group: int, what: StreamOver | Collision) -> None:

@@ -18,7 +18,8 @@ crc32c_initialise()
 
 
 cdef class Dispatcher:
-    """Knows the place of each consumer; what is for one without a place is passed over. One thread at a time."""
+    """Has the place of each consumer; packets for a consumer without a place are dropped. Use it in one thread at a
+    time."""
 
     def __cinit__(self, Outlet outlet not None, uint32_t consumers_max):
         self._outlet = outlet
@@ -32,7 +33,7 @@ cdef class Dispatcher:
         PyMem_Free(self._places)
 
     def open(self, uint32_t consumer, uint64_t destination, key = None) -> None:
-        """Send to an address (net.udp.address_key); with a trailer made with the AuthenticationKey if there is one."""
+        """Send to an address (net.udp.address_key), with a trailer if there is an AuthenticationKey."""
         self.shut(consumer)
         self._places[consumer].destination = destination
         if key is not None:
@@ -40,7 +41,7 @@ cdef class Dispatcher:
             self._places[consumer].has_key = True
 
     def open_ring(self, uint32_t consumer, RingWriter ring not None) -> None:
-        """Write into a ring, which is to be closed only after shut()."""
+        """Write into a ring, which the caller may close only after shut()."""
         ring.check_open()
         self.shut(consumer)
         self._rings[consumer] = ring
@@ -48,20 +49,20 @@ cdef class Dispatcher:
         self._places[consumer].bell = <uint32_t *>ring._doorbell.start
 
     def shut(self, uint32_t consumer) -> None:
-        """Send nothing more."""
+        """Stop sending to the consumer."""
         if consumer >= self._consumers_max:
             raise LocalProtocolError(f"consumer {consumer} is not below {self._consumers_max}")
         memset(&self._places[consumer], 0, sizeof(Place))
         self._rings.pop(consumer, None)
 
     def sent(self, uint32_t consumer) -> tuple:
-        """Packets and bytes that a consumer was sent, since it was opened."""
+        """Numbers of packets and bytes sent to a consumer since it was opened."""
         if consumer >= self._consumers_max:
             return 0, 0
         return self._places[consumer].packets, self._places[consumer].bytes
 
     cpdef int send(self, Outbox outbox) except -1:
-        """Send all that is in the outbox, in its order: how many datagrams could not be sent."""
+        """Send the outbox's content in order. Return the number of datagrams that could not be sent."""
         cdef int unsent
         with nogil:
             unsent = self.send_rows(outbox)
@@ -88,7 +89,7 @@ cdef class Dispatcher:
                 destinations[count] = place.destination
                 self._outlet._calls.pieces[count].iov_base = outbox.data + row.offset
                 size = row.size
-                if place.has_key: # the outbox has room behind each packet
+                if place.has_key:  # the outbox has room behind each packet
                     write_trailer(outbox.data + row.offset, size, &place.key)
                     size += TRAILER_SIZE
                 self._outlet._calls.pieces[count].iov_len = size

@@ -9,14 +9,14 @@ from penstock.wire._datagrams cimport DatagramBatch
 from penstock.wire._outbox cimport Outbox
 
 
-cdef struct RingSource:     # a publisher's ring
+cdef struct RingSource:  # a publisher's ring
     Cursor *cursor
-    uint64_t source         # where its packets are said to come from
+    uint64_t source  # the source address of its packets
 
 
 cdef enum:
     RINGS_MAX = 1_024
-    RING_BATCHES_MAX = 16   # in a row, before the sockets have their turn
+    RING_BATCHES_MAX = 16  # consecutive batches from rings before sockets are read
 
 
 cdef class Relay:
@@ -25,17 +25,18 @@ cdef class Relay:
     cdef Forwarder _forwarder
     cdef Dispatcher _dispatcher
     cdef object _view
-    cdef readonly Py_ssize_t start # of the inlet's batch: datagrams before it were forwarded, the others are for Python
-    cdef readonly int64_t now_ns   # when they were received
-    cdef readonly uint64_t copies  # packets that had come before, and were passed over
-    cdef readonly object lost_ring # the name of one that cannot be read any further; for Python to see to
+    # index in the inlet's batch: earlier datagrams were forwarded, the others need Python
+    cdef readonly Py_ssize_t start
+    cdef readonly int64_t now_ns  # receive time
+    cdef readonly uint64_t copies  # duplicates that were dropped
+    cdef readonly object lost_ring  # name of a ring that cannot be read any more, for Python to handle
     cdef RingSource _sources[RINGS_MAX]
     cdef int _ring_count
-    cdef int _turn                 # of the rings: which is read first
-    cdef int _ring_batches         # that were read since the sockets were looked at
-    cdef int _lost                 # the ring that cannot be read, or -1
+    cdef int _turn  # the ring to read next
+    cdef int _ring_batches  # batches read since sockets were read
+    cdef int _lost  # the ring that cannot be read, or -1
     cdef list _names
-    cdef list _readers             # own what the sources point to
+    cdef list _readers  # owners of the readers that sources point to
 
     cdef int fill(self, int64_t timeout_ns, bint spin) except? -1 nogil
     cdef int read_rings(self, DatagramBatch batch) noexcept nogil

@@ -1,6 +1,6 @@
-"""The data thread's fast path: packets that come in order are received, forwarded and sent without Python and its lock.
+"""The data thread's fast path: packets in order are received, forwarded and sent without Python and the GIL.
 
-Whatever is not of that kind is for Python: run() returns, and the core goes on in the midst of the batch.
+For all other packets run() returns, and the core continues in the middle of the batch.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -22,12 +22,11 @@ from penstock.base.errors import LimitError
 crc32c_initialise()
 
 cdef enum:
-    RING_LOOKS = 128 # for one at the sockets, which takes thirty times as long
+    RING_LOOKS = 128  # checks of the rings per check of the sockets, which takes thirty times as long
 
 
 cdef class Relay:
-    """From an inlet, and from rings that publishers of this host write, to a dispatcher. Used by one thread, which alone
-    uses all of them."""
+    """Relays from an inlet, and from rings of publishers on this host, to a dispatcher. One thread uses all of them."""
 
     def __cinit__(
         self, Inlet inlet not None, InOrder in_order not None, Forwarder forwarder not None, Dispatcher dispatcher not None
@@ -43,10 +42,10 @@ cdef class Relay:
         self._readers = []
 
     def add_ring(self, name, RingReader reader not None, uint64_t source) -> None:
-        """Read this ring, too, as if its events were datagrams from `source` (net.udp.address_key). While there are
-        rings, who blocks notices their events only when a datagram comes or the time is over."""
+        """Also read this ring, as if its events were datagrams from `source` (net.udp.address_key). A blocking
+        caller notices ring events only with the next datagram or at the end of its wait."""
         if self._ring_count == RINGS_MAX:
-            raise LimitError(f"{RINGS_MAX} rings are read already")
+            raise LimitError(f"the limit of {RINGS_MAX} rings is reached")
         reader.check_open()
         self._sources[self._ring_count] = RingSource(&reader._cursor, source)
         self._names.append(name)
@@ -54,7 +53,7 @@ cdef class Relay:
         self._ring_count += 1
 
     def remove_ring(self, name) -> None:
-        """A ring that was added; only after this may its reader be closed."""
+        """Remove a ring. Its reader may be closed only after this."""
         cdef int index = self._names.index(name)
         del self._names[index]
         del self._readers[index]
@@ -63,10 +62,10 @@ cdef class Relay:
             self._sources[index] = self._sources[index + 1]
 
     def run(self, int64_t wake_ns, bint spin) -> bool:
-        """Relay until that time (CLOCK_MONOTONIC), or until the inlet's bell was rung, or until there is something for
-        Python: then it is true, and the batch's datagrams from `start` on were received at `now_ns`.
+        """Relay until the given time (CLOCK_MONOTONIC), until the inlet's bell was rung, or until a packet needs
+        Python. In the last case return True: the batch's datagrams from `start` on were received at `now_ns`.
 
-        What is in the outbox must have been sent.
+        The outbox must have been sent before.
         """
         cdef int received
         self._inlet.check_open()
@@ -81,7 +80,7 @@ cdef class Relay:
         return received > 0
 
     cdef int loop(self, int64_t wake_ns, bint spin) except? -1 nogil:
-        """Datagrams in the batch that has something for Python; 0 without, or -errno."""
+        """Return the number of datagrams in a batch that needs Python; 0 if none does, or -errno."""
         cdef int received
         self.now_ns = udp_monotonic_ns()
         while True:
@@ -96,7 +95,7 @@ cdef class Relay:
                 return 0
 
     cdef int fill(self, int64_t timeout_ns, bint spin) except? -1 nogil:
-        """Fill the batch from a ring or from the sockets: how many datagrams, or -errno."""
+        """Fill the batch from a ring or from the sockets. Return the number of datagrams, or -errno."""
         cdef int received, turn
         cdef int64_t deadline_ns
         if self._ring_count == 0:
@@ -120,7 +119,7 @@ cdef class Relay:
                 return received
 
     cdef int read_rings(self, DatagramBatch batch) noexcept nogil:
-        """What is in the next ring that has something; 0 when none has, or one cannot be read any further."""
+        """Read the next ring with events. Return 0 if all are empty or one cannot be read any more."""
         cdef uint64_t count = 0
         cdef uint32_t size
         cdef State state
@@ -149,7 +148,7 @@ cdef class Relay:
         return 0
 
     cdef bint pass_on(self, DatagramBatch batch) except -1 nogil:
-        """Forward what comes in order, and pass over copies of what has come; whether that was not all."""
+        """Forward packets in order and drop duplicates. Return True if other packets remain."""
         cdef Py_ssize_t count
         self.start = 0
         while self.start < batch.count:
@@ -166,7 +165,7 @@ cdef class Relay:
         return False
 
     cdef int forward(self, InOrder taken, Outbox outbox) except -1 nogil:
-        """Forward what was taken, through the outbox, and send it."""
+        """Forward packets through the outbox and send them."""
         cdef const uint8_t *data = self._inlet.batch.data
         cdef uint32_t first
         cdef int64_t total = 0, done

@@ -73,14 +73,14 @@ class ApplicationServer(ControlService[control.ControlMessage, control.Refused, 
             outbox_max=config.told_max,
         )
 
-    # From others, in the loop's thread
+    # Calls from other parts, in the thread of the loop
 
     def notify(self, tell: Tell) -> None:
-        """Tell an application what becomes of a stream."""
+        """Tell an application about a change of a stream."""
         self.tell(tell.application, _message_of(tell))
 
     def ring_lost(self, number: int, error: PenstockError) -> None:
-        """A publisher's ring cannot be read any more."""
+        """End the connection of a publisher whose ring cannot be read any more."""
         if (outbox := self._publishers.get(number)) is not None:
             outbox.end(REFUSALS.of(error))
 
@@ -88,8 +88,8 @@ class ApplicationServer(ControlService[control.ControlMessage, control.Refused, 
         return [*super().open_outboxes(), *self._publishers.values()]
 
     def placed(self) -> list[tuple[Registrant, Placed]]:
-        """The applications that are served, and where."""
-        placed = list(self._placed.items())  # in one go: any thread may ask
+        """The registered applications and their places."""
+        placed = list(self._placed.items())  # copied at once: any thread may call
         found = ((self.access.parties.get(number), each) for number, each in placed)
         return [(registrant, each) for registrant, each in found if registrant is not None]
 
@@ -171,13 +171,13 @@ class ApplicationServer(ControlService[control.ControlMessage, control.Refused, 
                 await self.ask(lambda: self._data.restart_ring(consumer))
                 return [control.Restarted(number)]
             case _:
-                raise RefusalError(RefusalCode.PROTOCOL, f"{type(request).__name__} has no place here")
+                raise RefusalError(RefusalCode.PROTOCOL, f"{type(request).__name__} is not a request of an application")
         return [control.Holds(number)]
 
     async def _want(self, registrant: Registrant, request: control.Want) -> None:
         event, plan = self._applications.want(registrant, request)
         try:
-            await asyncio.to_thread(self._data.core.prepare, event)  # others' packets do not wait for that
+            await asyncio.to_thread(self._data.core.prepare, event)  # packets are forwarded meanwhile
             await self._carry_out(event)
         finally:
             self._applications.settled(event)
@@ -207,7 +207,7 @@ class ApplicationServer(ControlService[control.ControlMessage, control.Refused, 
                 await self._carry_out(Want(registrant.number, plan.add, plan.remove))
                 self._applications.renewed(registrant, entitled)
         except PenstockError as error:
-            raise REFUSALS.final(error) from None  # without rights the connection cannot go on
+            raise REFUSALS.final(error) from None  # the connection cannot continue without rights
 
     def _draw_id(self) -> int:
         return self._randomness.below(2**ID_BITS)
@@ -225,7 +225,7 @@ class ApplicationServer(ControlService[control.ControlMessage, control.Refused, 
             check_number(offer.number)
             self._applications.check_publisher(connection.address.rpartition(":")[0], offer)
             if len(self._publishers) > self._module.publishers_max:
-                raise LimitError(f"{self._module.publishers_max} publishers' rings are read already")
+                raise LimitError(f"{self._module.publishers_max} rings of publishers are the limit")
             segment = await await_segment(offer.path, offer.segment, secret=self._secret)
             try:
                 await self.ask(lambda: self._data.read_publisher(number, segment, source))
@@ -235,7 +235,7 @@ class ApplicationServer(ControlService[control.ControlMessage, control.Refused, 
             outbox.put(control.Holds(offer.number))
             log.info("ring_offered", publisher_id=offer.publisher_id, source=source)
             while await connection.receive() is not None:
-                raise RefusalError(RefusalCode.PROTOCOL, "after its offer a publisher has nothing more to say")
+                raise RefusalError(RefusalCode.PROTOCOL, "a publisher sends no further message after its offer")
         except PenstockError as error:
             if not connection.is_over:
                 outbox.end(REFUSALS.of(error))

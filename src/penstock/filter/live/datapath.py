@@ -1,7 +1,7 @@
-"""The data thread of a filter module: it alone touches the module's core, its sockets and its rings.
+"""The data thread of a filter module, the only user of the core, its sockets and its rings.
 
-Other threads send mail: a call that is made here between two batches. What mail asks of the core is carried out before
-the answer is given, so whoever asked knows that it holds.
+Other threads send mail: calls that the data thread makes between two batches. The effects of a call on the core are
+carried out before the caller gets the result.
 """
 
 import errno
@@ -49,10 +49,10 @@ from penstock.shm import RingReader, RingWriter
 from penstock.wire import DatagramBatch
 
 WAKE_NS = 50 * NS_PER_MS
-"""How long the thread sleeps at most."""
+"""Maximum sleep of the thread."""
 
 RINGS_WAKE_NS = 1 * NS_PER_MS
-"""The same while publishers' rings are read: these cannot wake it, though the network's copies do."""
+"""Maximum sleep while publishers' rings are read: rings do not wake the thread, although copies from the network do."""
 
 BATCH = 64
 SEGMENT_NAME_SIZE = 16
@@ -63,7 +63,7 @@ log = logger("filter.data")
 
 
 class Owner(Protocol):
-    """What the data thread tells others; it is called there."""
+    """Receives events of the data thread. Called in the data thread."""
 
     def told(self, tell: Tell) -> None: ...
 
@@ -91,7 +91,7 @@ class _PublisherRing(msgspec.Struct):
 
 
 class DataPath:
-    """Runs from start() to stop()."""
+    """Forwards packets from start() to stop()."""
 
     def __init__(
         self, config: FilterModuleConfig, core: FilterModule, owner: Owner, handover: Handover, counters: Counters
@@ -108,7 +108,7 @@ class DataPath:
         self._outlet = Outlet(self._own.fileno())
         self.dispatcher = Dispatcher(self._outlet, config.applications_max)
         self._relay = Relay(self._inlet, core.receiver.in_order, core.forwarder, self.dispatcher)
-        self._channels: dict[int, Channel] = {}  # of the groups that are listened to
+        self._channels: dict[int, Channel] = {}  # of joined groups
         self._rings: dict[int, tuple[RingWriter, str]] = {}  # by consumer
         self._publishers: dict[int, _PublisherRing] = {}
         self._mail = Mailbox(self._inlet.wake, "the filter")
@@ -122,7 +122,7 @@ class DataPath:
 
     @property
     def address(self) -> Address:
-        """Of the module's own socket."""
+        """The address of the module's own socket."""
         host, port = self._own.getsockname()
         return host, port
 
@@ -130,7 +130,7 @@ class DataPath:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the batch at hand, and end; a second call does nothing."""
+        """Finish the current batch and stop. A second call has no effect."""
         self._is_stopped = True
         if self._bell < 0:
             return
@@ -142,17 +142,17 @@ class DataPath:
     # Mail, from any thread
 
     def ask(self, question: Callable[[], T]) -> "Future[T]":
-        """What `question` answers in the data thread."""
+        """Call the function in the data thread and return its result."""
         return self._mail.ask(question)
 
-    # For those who ask, in the data thread
+    # Calls in the data thread
 
     def handle(self, event: FilterEvent) -> list[Attached]:
-        """Have the core handle an event, and carry out what it says."""
+        """Pass an event to the core and carry out its instructions."""
         instructions = self.core.handle(event, time.monotonic_ns())
         try:
             return self._carry_out(instructions)
-        except PenstockError as error:  # the core has changed already, so who asked must leave
+        except PenstockError as error:  # the core has changed already, so the application must detach
             code = RefusalCode.RING if isinstance(error, SharedMemoryError) else RefusalCode.CHANNEL
             raise RefusalError(code, error.what, hint=error.hint, is_final=True) from None
 
@@ -167,9 +167,10 @@ class DataPath:
         self._rings[consumer][0].restart()
 
     def read_publisher(self, number: int, segment: Segment, source: Address) -> None:
-        """Take packets from a publisher's ring as if they came from its socket; the segment is closed with it."""
+        """Receive packets from a publisher's ring as if they came from its socket. The segment is closed with the
+        ring."""
         if len(self._publishers) >= self._config.publishers_max:
-            raise SharedMemoryError(f"{len(self._publishers)} publishers' rings are read already")
+            raise SharedMemoryError(f"{len(self._publishers)} rings of publishers are the limit")
         reader = RingReader(segment)
         self._relay.add_ring(number, reader, address_key(source))
         self._publishers[number] = _PublisherRing(reader, segment)
@@ -183,7 +184,7 @@ class DataPath:
 
     @property
     def groups(self) -> Sequence[int]:
-        """Those that are listened to."""
+        """The joined groups."""
         return list(self._channels)
 
     # The thread
@@ -194,7 +195,7 @@ class DataPath:
                 os.sched_setaffinity(threading.get_native_id(), {self._config.cpu})
             while not self._is_stopped:
                 self._turn()
-        except Exception as error:  # the process must not look alive without it
+        except Exception as error:  # otherwise the process would appear to be alive without its data thread
             log.error("data_thread_failed", error=repr(error))
             self._owner.failed(error)
         finally:
@@ -264,7 +265,7 @@ class DataPath:
             self.dispatcher.open(opened.consumer, address_key(opened.address), opened.key)
             return
         ring = RingWriter.create(self._config.ring_bytes, PACKET_SIZE_MAX)
-        name = random_bytes(SEGMENT_NAME_SIZE).hex()  # nobody but the application is told
+        name = random_bytes(SEGMENT_NAME_SIZE).hex()  # known only to the application
         self._handover.offer(name, ring.segment)
         self._rings[opened.consumer] = (ring, name)
         self.dispatcher.open_ring(opened.consumer, ring)
@@ -279,7 +280,7 @@ class DataPath:
     def _join(self, group: int) -> None:
         port = self._owner.port_of(group)
         if port is None:
-            raise LocalProtocolError(f"group {group} was to be joined, but nobody said at which port")
+            raise LocalProtocolError(f"cannot join group {group}: its port is unknown")
         channel = Channel.of(group, port, interface=self._config.interface)
         self._memberships.join(channel)
         self._channels[group] = channel

@@ -1,10 +1,10 @@
-"""A live filter module: everything of it in one process, from its configuration to its end.
+"""The driver of a filter module, from configuration to shutdown.
 
     module = LiveFilter(config)
     await module.node.start()
     await module.node.run(stop)
 
-The data thread (datapath.py) receives, matches and delivers. The loop's thread has the rest: the control connections
+The data thread (datapath.py) receives, matches and delivers. The loop's thread has the rest: control connections
 (control_server.py), tokens, the map's file, accounts and metrics.
 """
 
@@ -43,7 +43,7 @@ log = logger("filter")
 
 
 class LiveFilter:
-    """One module. `node` starts and closes it; after the start `status()` describes it."""
+    """One running module. `node` starts and closes it; `status()` describes it after the start."""
 
     def __init__(self, config: FilterModuleConfig) -> None:
         self.config = config
@@ -102,15 +102,15 @@ class LiveFilter:
 
     @property
     def counters(self) -> Counters:
-        """Of the core: what came from the network, and what became of it."""
+        """Counters of the core: received packets and their handling."""
         return self._data.core.counters
 
     def reload_map(self) -> None:
-        """Read the map's file now, changed or not; one that cannot be used is told of, and the one before stays."""
+        """Read the map's file now, even if unchanged. Errors are logged, and the current map stays in use."""
         self._map_seen = None
 
     def status(self) -> FilterStatus:
-        """May be called in any thread: what it reads is always whole, though not of one moment."""
+        """May be called in any thread. Each value is consistent, but values may be of slightly different times."""
         data = self._data
         return FilterStatus(
             name=self.config.name,
@@ -137,7 +137,7 @@ class LiveFilter:
             ],
         )
 
-    # What the data thread tells, there
+    # Calls in the data thread
 
     def told(self, tell: Tell) -> None:
         self.node.call(self._server.notify, tell)
@@ -157,7 +157,7 @@ class LiveFilter:
     def port_of(self, group: int) -> int | None:
         return self._access.port_of(group)
 
-    # The rest
+    # Common parts
 
     def _revoke(self, event: Revoked) -> None:
         self._server.revoke(event.subscription_id, event.reason)
@@ -192,7 +192,7 @@ class LiveFilter:
 
 
 def _seen(path: Path | None) -> tuple[int, int] | None:
-    """What tells one version of a file from another; None while there is no file."""
+    """Identify the version of a file by time and size; None if there is no file."""
     try:
         found = os.stat(path) if path is not None else None
     except OSError:

@@ -8,10 +8,10 @@ from penstock.wire._messages cimport MessageBatch
 
 
 cdef class StreamCursor(StreamEntry):
-    cdef public uint64_t source_key # of a DatagramBatch; 0 while it is not known
+    cdef public uint64_t source_key  # of a DatagramBatch; 0: unknown
     cdef public uint64_t next_sequence
     cdef public uint64_t newest_sequence
-    cdef public uint64_t known_from # what has come from here up to the next one lacks nothing
+    cdef public uint64_t known_from  # nothing is missing from here up to the next one
     cdef public int64_t heard_ns
     cdef public uint32_t epoch
     cdef public bint is_smooth

@@ -1,6 +1,6 @@
-"""The receiver's fast path: packets that come in order are checked, accounted for and delivered without Python.
+"""The receiver's fast path: packets in order are checked, accounted for and delivered without Python.
 
-Whatever is not the next packet of a stream that lacks nothing is left to the receiver, one datagram at a time.
+Any other packet than the next one of a stream without gaps is left to the receiver, one datagram at a time.
 """
 
 from cpython.ref cimport PyObject
@@ -31,19 +31,19 @@ from penstock.wire import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE
 cdef uint64_t SEQUENCE_LAST = <uint64_t>1 << 63
 
 SEQUENCE_MAX = SEQUENCE_LAST
-"""The highest number a packet may have; whatever is computed from it fits 64 bits."""
+"""The maximum sequence number; results of arithmetic on it fit into 64 bits."""
 
 
 cdef class StreamCursor(StreamEntry):
-    """How far a stream has come. While `is_smooth`, nothing is missing or half assembled, and its next packet may be
-    delivered as it is."""
+    """The position of a stream. While `is_smooth`, nothing is missing or partly reassembled, and the next packet can
+    be delivered unchanged."""
 
 
 cdef class InOrder(StreamIndex):
-    """The cursors of all streams, found by publisher and group, and the rows that take() fills.
+    """The cursors of all streams, by publisher and group, and the rows that take() fills.
 
-    Packets with fragments are left to the receiver, which puts them together, unless it `takes_fragments`. With an
-    `authenticator`, only authentic datagrams are looked at.
+    Packets with fragments are left to the receiver, which reassembles them, unless `takes_fragments` is set. With an
+    `authenticator`, only authentic datagrams are examined.
     """
 
     def __cinit__(self, uint64_t seed, *, bint takes_fragments = False, Authenticator authenticator = None):
@@ -55,21 +55,21 @@ cdef class InOrder(StreamIndex):
         StreamIndex.add(self, cursor)
 
     cpdef MessageBatch begin(self, DatagramBatch batch, int64_t now_ns):
-        """take() from the batch's beginning; the rows of earlier batches are used again."""
+        """Call take() from the batch's beginning; the rows of earlier batches are reused."""
         self.admit(batch)
-        batch.generation += 1 # what was made of these rows before is no longer good
+        batch.generation += 1  # rows of earlier batches become invalid
         self.make_room(batch.capacity)
         self.clear()
         return self.take(batch, 0, now_ns)
 
     cpdef MessageBatch take(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns):
-        """Deliver datagrams from `start` on, for as long as each is the next packet of a smooth stream.
+        """Deliver datagrams from `start` on, while each is the next packet of a smooth stream.
 
-        None when already the first is not.
+        Return None if the first one is not.
         """
         cdef Py_ssize_t packet_start = self._packet_count
         cdef Py_ssize_t message_start = self._message_count
-        if batch.count - start == 1: # sooner done than the interpreter's lock is given away and had again
+        if batch.count - start == 1:  # faster than releasing and acquiring the GIL
             self.take_rows(batch, start, now_ns)
         else:
             with nogil:
@@ -82,7 +82,8 @@ cdef class InOrder(StreamIndex):
         )
 
     def pass_over(self, DatagramBatch batch not None, Py_ssize_t start, bint is_replay) -> int:
-        """How many datagrams from `start` on are packets from the past, or else live ones, before another comes."""
+        """Return the number of consecutive datagrams from `start` on that are replays, or live packets if not
+        `is_replay`."""
         cdef Py_ssize_t index = start
         cdef PacketView packet
         with nogil:
@@ -95,9 +96,9 @@ cdef class InOrder(StreamIndex):
         return index - start
 
     def pass_known(self, DatagramBatch batch not None, Py_ssize_t start) -> int:
-        """How many datagrams from `start` on are copies of packets that have come, before another comes: a publisher on
-        this host may send them by a ring and by the network. With an authenticator, copies may come from any address.
-        Copies do not show that the publisher is alive: anybody can record a packet and send it again."""
+        """Return the number of consecutive datagrams from `start` on that are duplicates: a publisher on this host
+        may send packets through a ring and the network. With an authenticator, duplicates may come from any address.
+        Duplicates do not show that the publisher is alive, because anybody can record a packet and send it again."""
         cdef Py_ssize_t count
         self.make_room(batch.capacity)
         with nogil:
@@ -124,7 +125,7 @@ cdef class InOrder(StreamIndex):
         return index - start
 
     cdef int admit(self, DatagramBatch batch) except -1:
-        """Remove from the batch what is not authentic, and from the rest the trailers."""
+        """Remove datagrams that are not authentic from the batch, and trailers from the others."""
         if self._is_authenticating:
             self.authenticator.admit(batch)
         else:
@@ -132,19 +133,19 @@ cdef class InOrder(StreamIndex):
         return 0
 
     cdef void admit_rows(self, DatagramBatch batch) noexcept nogil:
-        """The same where no other thread changes what is authentic."""
+        """The same, if no other thread changes the keys."""
         if self._is_authenticating:
             self.authenticator.admit_rows(batch)
         else:
             strip_trailers(batch)
 
     cdef void clear(self) noexcept nogil:
-        """Use the rows again."""
+        """Reuse the rows."""
         self._packet_count = 0
         self._message_count = 0
 
     cdef Py_ssize_t take_rows(self, DatagramBatch batch, Py_ssize_t start, int64_t now_ns) noexcept nogil:
-        """What take() does, as rows behind those that are there already: how many packets. There must be room."""
+        """Implementation of take(): append rows and return the number of packets. There must be room."""
         cdef Py_ssize_t message_start = self._message_count
         cdef Py_ssize_t index = start
         while index < batch.count and self.take_one(batch, index, now_ns, message_start):
@@ -188,11 +189,11 @@ cdef class InOrder(StreamIndex):
         return True
 
     cdef int make_room(self, Py_ssize_t room) except -1:
-        """For batches of so many datagrams."""
+        """Make room for batches of this number of datagrams."""
         return self.make_rows(room) if self._room < room else 0
 
     cdef int make_rows(self, Py_ssize_t room) except -1:
-        """Enough for a batch full of packets full of messages; memory is taken only as it is used."""
+        """Make room for a batch of full packets; the memory is allocated only as it is used."""
         self._packet_rows = numpy.empty(room, PACKET_DTYPE)
         self._message_rows = numpy.empty(room * MESSAGES_MAX, MESSAGE_DTYPE)
         cdef PacketView[::1] packets = self._packet_rows

@@ -7,10 +7,10 @@ from penstock.wire._messages cimport MessageBatch
 cdef class SourceCursor:
     cdef public uint32_t stream_id
     cdef public uint32_t term
-    cdef public uint64_t number          # of the last message that went out, or was given up
-    cdef public uint64_t source_sequence # the place in the source of the last message that went out
+    cdef public uint64_t number  # of the last message that was delivered or given up
+    cdef public uint64_t source_sequence  # source position of the last delivered message
     cdef public uint16_t message_index
-    cdef public uint16_t session_tag     # of its session; 0 before the first message
+    cdef public uint16_t session_tag  # of its session; 0: before the first message
     cdef public bint has_position
     cdef public bint is_smooth
 
@@ -20,18 +20,18 @@ cdef class BranchCursor:
     cdef readonly uint32_t group
     cdef readonly uint64_t stream_id
     cdef readonly SourceCursor source    # None: messages without ORIGIN
-    cdef PyObject *source_               # the same, for loops off the GIL
-    cdef public uint64_t number          # of its last synchronised message
+    cdef PyObject *source_  # the same, for loops without the GIL
+    cdef public uint64_t number  # of its last synchronised message
     cdef public uint32_t term
     cdef public bint is_continuous
     cdef public bint is_synchronised
 
 
 cdef class BranchTable:
-    cdef PyObject **_slots  # open addressing; NULL is free
+    cdef PyObject **_slots  # open addressing; NULL: free
     cdef uint64_t _mask
-    cdef uint64_t _seed     # unknown to others, so that nobody can choose ids that fall into one place
-    cdef set _branches      # owns what the slots point to
+    cdef uint64_t _seed  # secret, so that nobody can choose colliding ids
+    cdef set _branches  # owners of the objects that slots point to
     cdef object _marks
     cdef uint8_t *_is_chosen
     cdef Py_ssize_t _room

@@ -1,7 +1,7 @@
-"""The merger's fast path: of messages whose order is clear, the first copy of each is chosen without Python.
+"""The merger's fast path: delivers the first copy of each message whose order is clear, without Python.
 
-Whatever is not plain (a new term, a stream that lost something, messages that wait for others) is left to the merger,
-one message at a time.
+All other messages (a new term, a stream with losses, messages that wait for others) are left to the merger, one by
+one.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -36,21 +36,21 @@ cdef uint32_t lineage_shift = LINEAGE_SHIFT
 cdef int session_tag_shift = SESSION_TAG_SHIFT
 cdef uint16_t flags_mask = (1 << SESSION_TAG_SHIFT) - 1
 
-cdef uint64_t UNMERGED_STREAM = <uint64_t>1 << 32 # no source stream's id has so many bits
+cdef uint64_t UNMERGED_STREAM = <uint64_t>1 << 32  # source stream ids have fewer bits
 
 UNMERGED = UNMERGED_STREAM
-"""Stands for the source stream of messages that have none."""
+"""Represents the source stream of messages without one."""
 
 
 cdef class SourceCursor:
-    """How far a source stream has come. While it `is_smooth`, nothing of it is held back."""
+    """The position of a source stream. While `is_smooth`, none of its messages is held back."""
 
 
 cdef class BranchCursor:
-    """How far one publisher's stream has come in a source stream.
+    """The position of one publisher's stream in a source stream.
 
-    While it `is_continuous`, nothing was lost since its last message; `is_synchronised` says whether that one could be
-    used.
+    While `is_continuous`, nothing was lost since its last message; `is_synchronised` is true if that message could
+    be used.
     """
 
     def __init__(self, publisher_id, group, stream_id, SourceCursor source = None):
@@ -62,7 +62,7 @@ cdef class BranchCursor:
 
 
 cdef class BranchTable:
-    """The branches, found by publisher, group and source stream."""
+    """The branches, by publisher, group and source stream."""
 
     def __cinit__(self, uint64_t seed = 0):
         self._seed = seed
@@ -80,14 +80,14 @@ cdef class BranchTable:
         self.insert(branch)
 
     def remove(self, BranchCursor branch not None) -> None:
-        """Streams end seldom, so the table is made anew."""
+        """Remove a branch. The table is rebuilt, because streams end seldom."""
         self._branches.discard(branch)
         self.allot(self._mask + 1)
 
     def take(self, MessageBatch batch not None, Py_ssize_t start) -> tuple:
-        """Merge messages from `start` on for as long as it is clear what becomes of them.
+        """Merge messages from `start` on while the result is clear.
 
-        Returns those that go out, if any, and where it stopped.
+        Return the delivered messages, if any, and the index where it stopped.
         """
         batch.check_current()
         cdef Py_ssize_t chosen = 0
@@ -184,7 +184,7 @@ cdef enum:
 
 
 cdef inline int judge(BranchCursor branch, SourceCursor source, const uint8_t *origin) noexcept nogil:
-    """What becomes of the branch's next message; when that is clear, the branch and its source stream go on."""
+    """Decide on the branch's next message; if the decision is clear, advance the branch and its source stream."""
     cdef uint64_t number = load_u64(origin + ORIGIN_MESSAGE_SEQUENCE_AT)
     cdef uint64_t source_sequence
     cdef uint16_t message_index
@@ -216,5 +216,5 @@ cdef inline int judge(BranchCursor branch, SourceCursor source, const uint8_t *o
 
 
 cdef inline bint is_same_lineage(uint32_t term, uint32_t other) noexcept nogil:
-    """Whether two terms have the same lineage, and so the same numbers (wire/term.py)."""
+    """True if two terms have the same lineage, and therefore the same numbers (wire/term.py)."""
     return term >> lineage_shift == other >> lineage_shift

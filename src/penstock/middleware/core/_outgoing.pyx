@@ -1,6 +1,6 @@
-"""The publisher's fast path: a message that fits a packet, on a topic that was checked, is packed without Python.
+"""The publisher's fast path: packs a message that fits into one packet, on a checked topic, without Python.
 
-Whatever needs more (a new topic, several packets, company in its packet) is left to the publisher.
+Everything else (a new topic, several packets, several messages per packet) is left to the publisher.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -22,12 +22,12 @@ from penstock.wire._packets cimport PacketStore
 
 
 cdef class OutgoingCursor:
-    """How far a stream has come, and when it must break its silence. While `is_prompt`, what is published goes out at
-    once, and nothing waits to go out before it."""
+    """The position of a stream and the time of its next keep-alive. While `is_prompt`, messages are sent at once,
+    and no earlier message waits."""
 
     cpdef uint64_t publish_one(self, str topic, payload, model_id, model_version, int64_t now_ns) except? 0:
-        """Pack the message into a packet of its own and keep it: the packet's number, or 0 when that cannot be done
-        here and nothing was done."""
+        """Pack the message into a packet of its own, and store it. Return the packet's number, or 0 if the fast path
+        cannot do this and has done nothing."""
         cdef uint64_t sequence = self.pack_one(topic, payload, model_id, model_version)
         if sequence:
             self.break_silence(now_ns)
@@ -43,7 +43,7 @@ cdef class OutgoingCursor:
         if not self.is_prompt or self.packer._packet.count:
             return 0
         if is_beyond or not 0 <= model <= UINT16_MAX:
-            return 0 # the packer says what is wrong
+            return 0  # the packer reports the error
         version = PyLong_AsLongAndOverflow(model_version, &is_beyond)
         if is_beyond or not 0 <= version <= UINT16_MAX:
             return 0

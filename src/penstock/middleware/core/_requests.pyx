@@ -1,5 +1,5 @@
-"""Repair requests that are not authentic, were received before, or come too fast are dropped before Python looks at
-them."""
+"""RequestGate: drops repair requests that are not authentic, are repeated, or exceed the rate, before they reach
+Python."""
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
@@ -22,9 +22,9 @@ from penstock.wire._codec cimport (
 from penstock.wire._datagrams cimport DatagramBatch
 
 cdef enum:
-    BUCKETS = 4_096 # of sources, by a hash; those that share one share its tokens
-    SETS = 512      # of requesters, by a hash
-    WAYS = 8        # requesters in a set; the one heard longest ago makes room
+    BUCKETS = 4_096  # of sources, by a hash; colliding sources share tokens
+    SETS = 512  # of requesters, by a hash
+    WAYS = 8  # requesters in a set; the least recently heard one is replaced
     WORD_BITS = 64
     WORDS = 16
     WINDOW = WORDS * WORD_BITS # the newest numbers of a requester, of which each is admitted once; older numbers are refused
@@ -33,8 +33,8 @@ REQUESTERS_MAX = SETS * WAYS
 """Number of requesters that a publisher with keys remembers."""
 
 REQUEST_WINDOW = WINDOW
-"""Number of newest requests of a requester that may arrive in any order. A receiver of many groups sends its requests to
-all of them at once, and a publisher reads them from several sockets in turn."""
+"""Number of newest requests of a requester that may arrive in any order. A receiver of many groups sends its
+requests to all of them at once, and a publisher reads them from several sockets in turn."""
 
 cdef double NS_PER_S = 1e9
 
@@ -45,21 +45,21 @@ cdef struct Bucket:
 
 
 cdef struct Requester:
-    uint64_t requester # 0: a free place
-    uint64_t[WORDS] received # bit n % WINDOW: the number n, one of the newest WINDOW, was received
+    uint64_t requester  # 0: free
+    uint64_t[WORDS] received  # bit n % WINDOW: request n, one of the newest WINDOW, was received
     int64_t heard_ns
     uint32_t newest
 
 
 cdef class RequestGate:
-    """Admits repair requests to one publisher. Datagrams that are no request to the publisher, or that come from its
-    `own` address, are removed and not counted: on a shared group a publisher hears everybody.
+    """Admits repair requests to one publisher. Datagrams that are not requests to the publisher, or that come from its
+    `own` address, are removed and not counted: on a shared group a publisher receives all packets.
 
-    Requests take tokens, of a bucket for their source and of one for all. With an `authenticator`, a request takes
-    tokens only if it is authentic and was not received before: a requester numbers its requests, and the newest 1,024
-    numbers of each of the 4,096 requesters that were heard last are remembered (an anti-replay window, as in IPsec;
-    152 bytes for each requester).
-    So a host without a key uses up no tokens, and a recorded request is answered once at most.
+    Requests take tokens from a bucket per source and from one for all. With an `authenticator`, a request takes
+    tokens only if it is authentic and was not received before: requesters number their requests, and the gate
+    remembers the newest 1,024 numbers of each of the 4,096 requesters heard last (an anti-replay window, as in
+    IPsec; 152 bytes per requester). A host without a key therefore uses no tokens, and a recorded request is
+    answered at most once.
     """
 
     cdef Bucket *_buckets
@@ -70,7 +70,7 @@ cdef class RequestGate:
     cdef double _total_burst
     cdef uint64_t _seed
     cdef uint64_t _publisher_id
-    cdef Requester *_requesters # only with an authenticator
+    cdef Requester *_requesters  # only with an authenticator
     cdef Authenticator _authenticator
     cdef public uint64_t own
     cdef readonly uint64_t limited
@@ -99,7 +99,7 @@ cdef class RequestGate:
         PyMem_Free(self._requesters)
 
     def admit(self, DatagramBatch batch not None, int64_t now_ns) -> None:
-        """Remove all datagrams that are not admitted from the batch. Trailers stay."""
+        """Remove all datagrams from the batch that are not admitted. Trailers stay."""
         cdef Py_ssize_t index, kept = 0
         if self._authenticator is not None:
             self._authenticator.update()
@@ -114,7 +114,7 @@ cdef class RequestGate:
         batch.count = kept
 
     def admits(self, data not None, uint64_t source, int64_t now_ns) -> bool:
-        """Whether a single datagram is admitted; `source` is a number that stands for its address."""
+        """True if a single datagram is admitted; `source` is a number for its address."""
         cdef const uint8_t[::1] content = memoryview(data).cast("B")
         if self._authenticator is not None:
             self._authenticator.update()
@@ -139,8 +139,8 @@ cdef class RequestGate:
         return True
 
     cdef bint is_new(self, uint64_t requester, uint32_t number, int64_t now_ns) noexcept:
-        """True if the number of the requester is among its newest 1,024 and was not received before. The number counts
-        as received afterwards."""
+        """True if the number is among the requester's newest 1,024 and was not received before. The number is then
+        recorded."""
         cdef Requester *found = self.find_requester(requester)
         cdef uint64_t *word = &found.received[number % WINDOW // WORD_BITS]
         cdef uint64_t bit = <uint64_t>1 << number % WORD_BITS
@@ -158,7 +158,7 @@ cdef class RequestGate:
         return True
 
     cdef Requester *find_requester(self, uint64_t requester) noexcept:
-        """The requester's place, or the place of its set that is free or was heard longest ago."""
+        """Return the requester's place, or the place in its set that is free or least recently heard."""
         cdef Requester *places = &self._requesters[self.mixed(requester) % SETS * WAYS]
         cdef Requester *oldest = places
         cdef int way
@@ -175,7 +175,7 @@ cdef class RequestGate:
 
     cdef bint is_for_others(self, const uint8_t *data, uint32_t size) noexcept:
         if size < PACKET_HEADER_SIZE or load_u16(data + PACKET_MAGIC_AT) != PACKET_MAGIC:
-            return False # damaged: the core counts it
+            return False  # damaged: counted by the core
         return data[PACKET_KIND_AT] != KIND_NACK or load_u64(data + PACKET_PUBLISHER_ID_AT) != self._publisher_id
 
     cdef bint is_within(self, uint64_t source, int64_t now_ns) noexcept:
@@ -190,7 +190,7 @@ cdef class RequestGate:
 
 
 cdef inline void advance(Requester *found, uint32_t number) noexcept:
-    """Make `number` the newest one: the numbers between were not received yet."""
+    """Make `number` the newest one; the numbers in between have not been received yet."""
     cdef uint32_t each
     if number - found.newest >= WINDOW:
         memset(found.received, 0, sizeof(found.received))

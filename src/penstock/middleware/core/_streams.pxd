@@ -8,10 +8,10 @@ cdef class StreamEntry:
 
 
 cdef class StreamIndex:
-    cdef PyObject **_slots # open addressing; NULL is free
+    cdef PyObject **_slots  # open addressing; NULL: free
     cdef uint64_t _mask
-    cdef uint64_t _seed    # unknown to others, so that nobody can choose publisher ids that fall into one place
-    cdef set _entries      # owns what the slots point to
+    cdef uint64_t _seed  # secret, so that nobody can choose colliding ids
+    cdef set _entries  # owners of the objects that slots point to
 
     cdef PyObject *find(self, uint64_t publisher_id, uint32_t group) noexcept nogil
     cdef uint64_t slot_of(self, uint64_t publisher_id, uint32_t group) noexcept nogil

@@ -1,4 +1,4 @@
-"""Streams found by publisher and group, without Python and its lock."""
+"""An index of streams by publisher and group, without Python and the GIL."""
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.ref cimport PyObject
@@ -9,11 +9,11 @@ cdef enum:
 
 
 cdef class StreamEntry:
-    """Whatever is kept for a stream; what names it does not change while it is in an index."""
+    """Base of the state kept for a stream; its key does not change while it is in an index."""
 
 
 cdef class StreamIndex:
-    """The entries of all streams, at most one for each."""
+    """The entries of all streams, at most one per stream."""
 
     def __cinit__(self, uint64_t seed, *_, **__):
         self._seed = seed
@@ -37,7 +37,7 @@ cdef class StreamIndex:
         hole = self.slot_of(entry.publisher_id, entry.group)
         while self._slots[hole] != <PyObject *>entry:
             hole = (hole + 1) & self._mask
-        # move what was pushed on by a collision back into the hole, so that every probe still finds its entry
+        # move entries displaced by a collision back into the hole, so that every probe still finds its entry
         at = hole
         while True:
             at = (at + 1) & self._mask
@@ -50,7 +50,7 @@ cdef class StreamIndex:
         self._slots[hole] = NULL
 
     cdef PyObject *find(self, uint64_t publisher_id, uint32_t group) noexcept nogil:
-        """The stream's entry, or NULL."""
+        """Return the stream's entry, or NULL."""
         cdef uint64_t at = self.slot_of(publisher_id, group)
         cdef PyObject *slot = self._slots[at]
         while slot is not NULL and not (

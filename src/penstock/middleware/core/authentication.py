@@ -7,13 +7,13 @@ from penstock.wire._authentication import strip_trailer
 
 
 def authentic_packet(authenticator: Authenticator | None, event: DatagramReceived) -> memoryview | None:
-    """The packet without its trailer; None if it is not authentic. Without an authenticator every packet is
+    """Return the packet without its trailer; None if it is not authentic. Without an authenticator every packet is
     accepted."""
     return strip_trailer(event.data) if authenticator is None else authenticator.check(event.data, event.source)
 
 
 def watch_refused(counters: Counters, authenticator: Authenticator) -> None:
-    """Count the datagrams that are not authentic, by cause."""
+    """Count datagrams that are not authentic, by cause."""
     counters.watch("packets_dropped", lambda: authenticator.unauthenticated, cause=Cause.UNAUTHENTICATED)
     counters.watch("packets_dropped", lambda: authenticator.unknown_key, cause=Cause.UNKNOWN_KEY)
     counters.watch("packets_dropped", lambda: authenticator.unvouched, cause=Cause.UNVOUCHED)

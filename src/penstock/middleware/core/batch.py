@@ -1,4 +1,4 @@
-"""Many messages to publish at once, as arrays: what a feed or a replay has at hand."""
+"""Batches of messages to publish, as arrays, for feeds and replays."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ from penstock.wire import MESSAGE_DTYPE
 
 
 class Packable(Protocol):
-    """Messages to be packed: what `rows` point at lies in `topic_data` and, payloads and extensions, in `payloads`."""
+    """A batch to pack: topics of `rows` are in `topic_data`, payloads and extensions in `payloads`."""
 
     @property
     def topic_data(self) -> bytes | NDArray[numpy.uint8]: ...
@@ -28,7 +28,7 @@ class Packable(Protocol):
 
 
 class TopicList:
-    """Topics checked once, so that messages can name them by number."""
+    """Topics checked once, so that messages can refer to them by index."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         for topic in topics:
@@ -44,14 +44,14 @@ class TopicList:
 
 
 class OutgoingBatch:
-    """Messages of one size each: `records` is an array with one record per message, `which` the topic of each."""
+    """Messages of equal size: `records` has one record per message, `which` the index of each topic."""
 
     def __init__(
         self, topics: TopicList, which: ArrayLike, records: NDArray[Any], model: MessageModel | None = None
     ) -> None:
         numbers = numpy.broadcast_to(numpy.asarray(which), records.shape[:1])
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(topics)):
-            raise LocalProtocolError(f"a message names a topic beyond the {len(topics)} of the list")
+            raise LocalProtocolError(f"a message has a topic index beyond the list of {len(topics)}")
         size = records.dtype.itemsize * (records[0].size if records.ndim > 1 and len(records) else 1)
         self.topic_data = topics.data
         self.payloads = numpy.ascontiguousarray(records).view(numpy.uint8).reshape(-1)

@@ -1,4 +1,4 @@
-"""DeliveryRecord: what a subscription tells its application besides messages."""
+"""DeliveryRecord: the losses and session events of a subscription."""
 
 from collections import deque
 from typing import Generic, TypeVar
@@ -13,18 +13,18 @@ class DeliveryRecord(Generic[L]):
 
     def __init__(self, size_max: int) -> None:
         self.loss_count = 0
-        """How many receipts there were; `losses` has the newest of them."""
+        """Total number of receipts; `losses` has the newest ones."""
         self._losses: deque[L] = deque(maxlen=size_max)
         self._sessions: deque[SessionEvent] = deque(maxlen=size_max)
 
     @property
     def losses(self) -> list[L]:
-        """Oldest first."""
+        """The newest receipts, oldest first."""
         return list(self._losses)
 
     @property
     def sessions(self) -> list[SessionEvent]:
-        """Oldest first."""
+        """The newest session events, oldest first."""
         return list(self._sessions)
 
     def add_loss(self, receipt: L) -> None:

@@ -1,4 +1,4 @@
-"""Messages to one application instead of a topic: an application's address is a number of 64 bits, never 0."""
+"""Direct messages to one application: the address of an application is a 64-bit number, never 0."""
 
 from typing_extensions import Buffer
 
@@ -25,10 +25,10 @@ def direct_message(
 
 
 def direct_topic(application: int) -> str:
-    """The topic whose group messages to this application flow on, where a map says which group a topic flows on."""
+    """The topic that determines the group of direct messages to this application, if a map assigns groups to topics."""
     return f"{RESERVED_PREFIX}direct.{application:016x}"
 
 
 def is_direct_to(message: PacketMessage, application: int) -> bool:
-    """Whether the message is to this application alone; a PacketError says that its extension is damaged."""
+    """True if the message is addressed to this application. Raises PacketError if its extension is damaged."""
     return bool(message.flags & DIRECT) and decode_destination(message.extensions.get(DESTINATION, b"")) == application

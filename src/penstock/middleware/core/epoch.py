@@ -1,12 +1,12 @@
-"""Epochs that grow with every start of a publisher, whatever the clock says and wherever a crash strikes.
+"""Epochs that grow with every start of a publisher, independent of clocks, and in spite of crashes.
 
-They are kept in a small file of eight-byte slots, each an epoch and its CRC32C. A starting publisher
+They are stored in a small file of eight-byte slots, each with an epoch and its CRC32C. A starting publisher
 
     1. reads the file and takes next_epoch(content),
     2. writes encode_epoch(epoch) at slot_offset(content) and syncs it,
-    3. publishes only when the sync has succeeded; else it goes back to 1.
+    3. publishes only if the sync has succeeded; otherwise it repeats step 1.
 
-A torn slot fails its checksum and is written over; an epoch that was used is in the file, so it is never used twice.
+A torn slot fails its checksum and is overwritten. A used epoch is always in the file, so it is never used again.
 """
 
 import struct
@@ -22,12 +22,12 @@ def encode_epoch(epoch: int) -> bytes:
 
 
 def next_epoch(content: bytes) -> int:
-    """One more than any epoch in the file."""
+    """Return one more than the highest epoch in the file."""
     whole = content[: len(content) - len(content) % SLOT.size]
     epochs = [epoch for epoch, crc in SLOT.iter_unpack(whole) if crc == crc32c(epoch.to_bytes(4, "little"))]
     return max(epochs, default=0) + 1
 
 
 def slot_offset(content: bytes) -> int:
-    """Where the next slot begins; a torn last one is written over."""
+    """Return the offset of the next slot; a torn last slot is overwritten."""
     return len(content) - len(content) % SLOT.size

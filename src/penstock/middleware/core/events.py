@@ -1,17 +1,17 @@
 """Events and instructions of the middleware's cores.
 
-A stream is what one publisher sends to one group; its packets are numbered from 1 within an epoch, and a publisher
-that starts again takes a higher epoch.
+A stream is the sequence of packets from one publisher to one group. Packets are numbered from 1 within an epoch, and
+a restarted publisher has a higher epoch.
 
     Publisher:   Publish, PublishBatch, Close, DatagramReceived, Tick
                      ->  Multicast, MulticastStored, Unicast, Closed
     Receiver:    DatagramReceived, DatagramsReceived, Expect, Tick
                      ->  Deliver, DeliverBatch, LossReceipt, StreamStarted, StreamEnded, Collision, Multicast, Unicast
     Merger:      the receiver's instructions, StartAfter, Tick
-                     ->  Merged, MergedBatch, MergeGap, Discontinuity, SessionEvent, and what is not merged
+                     ->  Merged, MergedBatch, MergeGap, Discontinuity, SessionEvent, and unmerged items
 
-For every stream the receiver's answers tell the whole story in order: StreamStarted, then Delivers and LossReceipts
-whose sequence numbers follow each other without a hole, then StreamEnded.
+For every stream the receiver returns, in order, StreamStarted, then Delivers and LossReceipts with contiguous
+sequence numbers, then StreamEnded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,11 +30,11 @@ from penstock.wire import DatagramBatch, MessageBatch, Packet, PacketMessage, Pa
 from penstock.wire.term import is_same_session
 
 Address: TypeAlias = tuple[str, int]
-"""Where a datagram comes from or goes to: host and port."""
+"""Source or destination of a datagram: host and port."""
 
 
 class StreamKey(msgspec.Struct, frozen=True, order=True):
-    """Names a stream."""
+    """Identifies a stream."""
 
     publisher_id: int
     group: int
@@ -44,7 +44,7 @@ class StreamKey(msgspec.Struct, frozen=True, order=True):
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True):
-    """A message as the application hands it over; `extensions` is encoded (wire.extensions)."""
+    """A message of the application; `extensions` is encoded (wire.extensions)."""
 
     topic: str
     payload: Buffer
@@ -55,27 +55,27 @@ class OutgoingMessage(msgspec.Struct, frozen=True):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """The application publishes messages; those of one event share packets, because they are there anyway."""
+    """Publish messages. Messages of one event share packets, because they are available at the same time."""
 
     group: int
     messages: Sequence[OutgoingMessage]
 
 
 class PublishBatch(msgspec.Struct, frozen=True):
-    """The application publishes many messages at once; none is so large that it must be cut."""
+    """Publish many messages at once; none of them needs fragmentation."""
 
     group: int
     batch: Packable
 
 
 class Close(msgspec.Struct, frozen=True):
-    """The application has nothing more to publish."""
+    """Stop publishing."""
 
 
 class DatagramReceived(msgspec.Struct, frozen=True):
-    """The network brought a datagram; nothing is known about its bytes yet.
+    """A datagram arrived; its bytes are not checked yet.
 
-    Its buffer may be used again once the instructions have been carried out: a core copies what it keeps.
+    Its buffer may be reused when the instructions have been carried out: a core copies what it keeps.
     """
 
     data: Buffer
@@ -84,15 +84,15 @@ class DatagramReceived(msgspec.Struct, frozen=True):
 
 
 class DatagramsReceived(msgspec.Struct, frozen=True):
-    """The network brought many datagrams; the same is true of them as of one."""
+    """Many datagrams arrived; their buffers are handled like that of DatagramReceived."""
 
     batch: DatagramBatch
 
 
 class Expect(msgspec.Struct, frozen=True):
-    """A filter passes this stream on from now: its packets come from `source`, the first of them after
-    `next_sequence` - 1. What is missing is asked for at `repair_source`, if that is not the filter itself, and may come
-    from there, too. `is_anew` says that what was before is not missed, because nobody listened."""
+    """A filter forwards this stream from now on: its packets come from `source` and begin after `next_sequence` - 1.
+    Missing packets are requested at `repair_source`, if that is not the filter itself, and may come from there too.
+    `is_anew` means that earlier packets are not missing, because the receiver did not listen."""
 
     stream: StreamKey
     epoch: int
@@ -103,8 +103,8 @@ class Expect(msgspec.Struct, frozen=True):
 
 
 class ExpectEnd(msgspec.Struct, frozen=True):
-    """A filter passes nothing more of this stream on: its last packet was the one before `next_sequence`. What
-    has not come of it is missing."""
+    """A filter no longer forwards this stream: its last packet was the one before `next_sequence`. Packets up to it
+    that have not arrived are missing."""
 
     stream: StreamKey
     epoch: int
@@ -112,13 +112,13 @@ class ExpectEnd(msgspec.Struct, frozen=True):
 
 
 class StartAfter(msgspec.Struct, frozen=True):
-    """What a source stream brought up to this number is known from elsewhere (an image): begin with the next one."""
+    """Messages of a source stream up to this number are known from an image: begin with the next one."""
 
     stream_id: int
     term: int
     message_sequence: int
     stream: StreamKey | None = None
-    """A publisher's stream that is known to bring everything after it."""
+    """A publisher's stream that will deliver everything after this number."""
 
 
 PublisherEvent: TypeAlias = Publish | PublishBatch | Close | DatagramReceived | Tick
@@ -129,14 +129,14 @@ ReceiverEvent: TypeAlias = DatagramReceived | DatagramsReceived | Expect | Expec
 
 
 class Multicast(msgspec.Struct, frozen=True):
-    """Send a datagram, a packet with its trailer if it has one, to everybody who listens to the group."""
+    """Send a datagram, a packet with its trailer if it has one, to a group."""
 
     group: int
     data: bytes
 
 
 class MulticastStored(msgspec.Struct, frozen=True):
-    """Send the packets `first` to `last` of the store, with their trailers, to everybody who listens to the group."""
+    """Send the packets `first` to `last` of the store, with their trailers, to a group."""
 
     group: int
     store: PacketStore
@@ -152,15 +152,15 @@ class Unicast(msgspec.Struct, frozen=True):
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """The publisher has said goodbye and waited long enough for stragglers; it can be dropped."""
+    """The publisher has said goodbye and answered late requests for long enough; it can be dropped."""
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Hand these messages of one packet to the application.
+    """Deliver these messages of one packet to the application.
 
-    `first` is below `sequence` when a filter removed the packets in between on purpose. A packet may bring no message
-    (a keep-alive, or a fragment of a message whose end is still to come). `data` is the packet as it came; its buffer,
-    and that of the messages, may be used again when the receiver is given its next event.
+    `first` is below `sequence` if a filter removed the packets in between on purpose. A packet may have no message
+    (a keep-alive, or a fragment of an incomplete message). `data` is the packet as received; its buffer, and that of
+    the messages, may be reused at the receiver's next event.
     """
 
     stream: StreamKey
@@ -173,15 +173,15 @@ class Deliver(msgspec.Struct, frozen=True):
 
 
 class DeliverBatch(msgspec.Struct, frozen=True):
-    """Hand these messages to the application: whole packets of any streams, each the next one of its stream.
+    """Deliver these messages to the application: complete packets of any streams, each the next one of its stream.
 
-    The messages are good until the receiver is given its next event.
+    The messages are valid until the receiver's next event.
     """
 
     messages: MessageBatch
 
     def one_by_one(self) -> Iterator[Deliver]:
-        """The same as a Deliver for each packet."""
+        """Yield a Deliver for each packet."""
         for index, packet in enumerate(self.messages.packets.tolist()):
             row = dict(zip(self.messages.packets.dtype.names or (), packet, strict=True))
             yield Deliver(
@@ -196,10 +196,10 @@ class DeliverBatch(msgspec.Struct, frozen=True):
 
 
 class LossReceipt(msgspec.Struct, frozen=True):
-    """Proof of what the application does not see: packets `first` to `last`, and why.
+    """Reports packets `first` to `last` that the application does not get, with the cause.
 
-    With the cause FRAGMENT or LENGTH a single message on `topic` is meant, whose fragments were in these packets;
-    the packets themselves are accounted for by their own Deliver or LossReceipt.
+    The causes FRAGMENT and LENGTH refer to a single message on `topic`, whose fragments were in these packets; the
+    packets themselves are accounted for by their own Deliver or LossReceipt.
     """
 
     stream: StreamKey
@@ -211,7 +211,7 @@ class LossReceipt(msgspec.Struct, frozen=True):
 
 
 class StreamStarted(msgspec.Struct, frozen=True):
-    """A stream begins, or goes on after a silence, with packet `first`. A replay is from the past, not live."""
+    """A stream begins, or continues after a silence, with packet `first`. A replay is not live."""
 
     stream: StreamKey
     epoch: int
@@ -220,9 +220,9 @@ class StreamStarted(msgspec.Struct, frozen=True):
 
 
 class StreamEnded(msgspec.Struct, frozen=True):
-    """Nothing more is expected of this epoch: all packets below `next_sequence` are accounted for.
+    """No further packets of this epoch are expected: all packets below `next_sequence` are accounted for.
 
-    Only with the cause GOODBYE is it known that there were no further ones.
+    Only the cause GOODBYE means that there are no further packets.
     """
 
     stream: StreamKey
@@ -232,7 +232,7 @@ class StreamEnded(msgspec.Struct, frozen=True):
 
 
 class Collision(msgspec.Struct, frozen=True):
-    """Two publishers use one id; `intruder` is the one whose packets are refused."""
+    """Two publishers use the same id; packets of `intruder` are refused."""
 
     stream: StreamKey
     epoch: int
@@ -247,22 +247,22 @@ ReceiverInstruction: TypeAlias = (
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """Hand these messages to the application: each source stream's next ones. They may be kept as long as the Deliver
-    that they came with."""
+    """Deliver the next messages of source streams to the application. They are valid as long as the Deliver that
+    they came with."""
 
     messages: list[PacketMessage]
 
 
 class MergedBatch(msgspec.Struct, frozen=True):
-    """The same for many; they are good until the receiver is given its next event."""
+    """Deliver many merged messages; they are valid until the receiver's next event."""
 
     messages: MessageBatch
 
 
 class MergeGap(msgspec.Struct, frozen=True):
-    """Proof of what the application does not see: no stream brought the messages `first` to `last` of a source stream.
+    """Reports messages `first` to `last` of a source stream that no stream delivered.
 
-    Where the streams are filtered, some of these may not have been meant for this subscriber.
+    If the streams are filtered, some of these messages may not have matched this subscriber's interests.
     """
 
     stream_id: int
@@ -273,11 +273,11 @@ class MergeGap(msgspec.Struct, frozen=True):
 
 
 class Discontinuity(msgspec.Struct, frozen=True):
-    """The numbers of a source stream go on with `message_sequence` + 1, its content from `source_sequence` on.
+    """The numbers of a source stream continue with `message_sequence` + 1, its content from `source_sequence` on.
 
-    `reason` is what the adapter says (protocol/merging.md), or "unseen" when its announcement was lost; `lost` has
-    the ranges of source messages, first and last, that the adapter never had. `trading_date` is that of the session, as
-    2026-01-30; empty where it is not known.
+    `reason` is the adapter's (protocol/merging.md), or "unseen" if the announcement was lost; `lost` has the ranges
+    of source messages, first and last, that the adapter never received. `trading_date` is that of the session, as
+    2026-01-30; empty if unknown.
     """
 
     stream_id: int
@@ -301,9 +301,9 @@ SessionKind: TypeAlias = Literal["begin", "end", "running"]
 class SessionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session of a source stream began or ended; in order with the messages. Values of an ended session are stale.
 
-    "begin" ends the session before it, if no "end" came. "running" says that the stream was met in the middle of a
-    session. `session` is the name that the feed gave it, empty if the announcement was lost; `trading_date` is an ISO
-    date, empty if it is not known.
+    "begin" also ends the previous session, if there was no "end". "running" means that the receiver joined during a
+    session. `session` is the name in the feed, empty if the announcement was lost; `trading_date` is an ISO date,
+    empty if unknown.
     """
 
     kind: SessionKind
@@ -316,11 +316,11 @@ class SessionEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """The feed, for receivers that combine source streams of several feeds."""
 
     def has_name_of(self, other: "SessionEvent") -> bool:
-        """True if both events name one session."""
+        """True if both events refer to the same session."""
         return is_same_session(self.session, self.trading_date, other.session, other.trading_date)
 
     def repeats(self, known: "SessionEvent | None") -> bool:
-        """True if `known`, an event that came before, says the same of the same session."""
+        """True if `known`, an earlier event, has the same content for the same session."""
         if known is None or self.tag != known.tag or (self.session and not self.has_name_of(known)):
             return False
         return self.kind != "end" or known.kind == "end"
@@ -331,7 +331,7 @@ MergerInstruction: TypeAlias = Merged | MergedBatch | MergeGap | Discontinuity |
 
 
 def records_of(delivered: Deliver | DeliverBatch | Merged | MergedBatch, model: MessageModel) -> NDArray[Any]:
-    """The messages of one model, as an array to keep; those whose size is not the model's are left out."""
+    """Return the messages of one model as a new array; messages of another size are skipped."""
     if isinstance(delivered, DeliverBatch | MergedBatch):
         return delivered.messages.records(model.dtype, model.id)
     payloads = (message.payload for message in delivered.messages if message.model_id == model.id)

@@ -1,4 +1,4 @@
-"""The missing packets of a stream, and when to request them."""
+"""The missing packets of a stream, and the times of their requests."""
 
 from bisect import bisect_right
 
@@ -8,7 +8,7 @@ from penstock.base.counters import Cause
 
 
 class Gap(msgspec.Struct):
-    """Packets `first` to `last` have not come. Once `given_up` says why, they are only waiting to be reported."""
+    """Packets `first` to `last` are missing. With a cause in `given_up`, they only wait to be reported."""
 
     first: int
     last: int
@@ -19,7 +19,7 @@ class Gap(msgspec.Struct):
 
 
 class Gaps:
-    """The missing ranges of one stream in ascending order, never overlapping."""
+    """The missing ranges of one stream in ascending order, without overlap."""
 
     def __init__(self) -> None:
         self._gaps: list[Gap] = []
@@ -33,7 +33,7 @@ class Gaps:
         return self._gaps[0] if self._gaps else None
 
     def open(self, first: int, last: int, nack_at_ns: int) -> None:
-        """A new range is missing, above all the others."""
+        """Add a missing range above all others."""
         self._gaps.append(Gap(first, last, nack_at_ns))
         if self._next_nack_ns is None or nack_at_ns < self._next_nack_ns:
             self._next_nack_ns = nack_at_ns
@@ -63,13 +63,13 @@ class Gaps:
         return low < high
 
     def forgive(self, last: int) -> None:
-        """What is missing up to `last`, without a break, is not."""
+        """Remove the contiguous missing range up to `last`: it is not missing after all."""
         low, high = self._span(last, last)
         for gap in self._gaps[low:high]:
             self.fill(gap.first, last)
 
     def give_up(self, first: int, last: int, cause: Cause) -> None:
-        """The packets `first` to `last` will not come any more."""
+        """Mark missing packets from `first` to `last` as lost."""
         low, high = self._span(first, last)
         parts = []
         for gap in self._gaps[low:high]:
@@ -91,20 +91,20 @@ class Gaps:
         return [gap for gap in self._gaps if gap.given_up is None]
 
     def hopeful_within(self, first: int, last: int) -> list[Gap]:
-        """Those that lie wholly in `first` to `last`."""
+        """The ranges that lie completely within `first` to `last`."""
         low, high = self._span(first, last)
         return [gap for gap in self._gaps[low:high] if gap.given_up is None and first <= gap.first and gap.last <= last]
 
     def next_nack_ns(self) -> int | None:
-        """When to look at due requests; it may be too early, never too late."""
+        """Time of the next check for due requests; possibly early, never late."""
         return self._next_nack_ns if self._gaps else None
 
     def find_next_nack_ns(self) -> None:
-        """Make next_nack_ns() exact, after requests have been sent."""
+        """Make next_nack_ns() exact, after requests were sent."""
         self._next_nack_ns = min((gap.nack_at_ns for gap in self.hopeful()), default=None)
 
     def _span(self, first: int, last: int) -> tuple[int, int]:
-        """The slice of gaps that have a number in `first` to `last`."""
+        """The slice of gaps that overlap `first` to `last`."""
         low = bisect_right(self._gaps, first, key=lambda gap: gap.first)
         if low > 0 and self._gaps[low - 1].last >= first:
             low -= 1
@@ -113,7 +113,7 @@ class Gaps:
 
 
 def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same numbers in ranges that do not overlap, so that each is looked at once."""
+    """Return the same numbers as ranges without overlap."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1]:

@@ -1,4 +1,4 @@
-"""Messages by the multicast group their topic flows on, and the channels a subscriber listens to."""
+"""Grouping of messages by multicast group, and the channels of a subscriber."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from penstock.topics import GroupMap, Interest
 
 
 class ChosenRows:
-    """Some of a batch's messages, over the same memory."""
+    """A subset of a batch's messages, in the same memory."""
 
     def __init__(self, batch: Packable, rows: NDArray[Any]) -> None:
         self.topic_data = batch.topic_data
@@ -25,7 +25,7 @@ class ChosenRows:
 
 
 def batch_by_group(batch: Packable, groups: GroupMap | None, standard: int) -> Iterator[tuple[int, Packable]]:
-    """The batch cut by group; within a group the messages keep their order. Without a map all go to `standard`."""
+    """Split a batch by group, keeping the order within each group. Without a map all messages go to `standard`."""
     if groups is None:
         yield standard, batch
         return
@@ -49,6 +49,6 @@ def messages_by_group(
 def channels_for(
     groups: GroupMap, interests: Sequence[str | Interest], *, interface: str, hops: int = 1
 ) -> list[Channel]:
-    """The channels on which messages for these interests can come, for a MulticastReceiver."""
+    """Return the channels of messages for these interests, for a MulticastReceiver."""
     found = groups.groups_for(interests)
     return [Channel.of(group, groups.port, interface=interface, hops=hops) for group in found]

@@ -1,4 +1,4 @@
-"""The receiving side of one stream in one epoch: its packets in any order, its messages in the right one."""
+"""IncomingStream: reorders the packets of one stream in one epoch and reassembles its messages."""
 
 import heapq
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from penstock.middleware.core.gaps import Gap, Gaps
 from penstock.middleware.core.reassembly import BrokenMessage, Reassembler
 from penstock.wire import RANGES_MAX, Packet, PacketFlag, PacketMessage, decode
 
-GOODBYE = int(PacketFlag.GOODBYE)  # a plain number: an IntFlag costs a microsecond per packet
+GOODBYE = int(PacketFlag.GOODBYE)  # a plain number: IntFlag operations cost a microsecond per packet
 BACK_OFF_DOUBLINGS_MAX = 6
 
 
 class IncomingStream(StreamCursor):
-    """Everything below `next_sequence` is accounted for; what came too early waits in the window.
+    """Everything below `next_sequence` is accounted for; packets that arrived early wait in the window.
 
-    Every number from `next_sequence` to `newest_sequence` is in a gap, or is a packet in the window, or was removed by
-    a filter, which a later packet in the window says.
+    Every number from `next_sequence` to `newest_sequence` is in a gap, or is a packet in the window, or was removed
+    by a filter, as the gap field of a later packet in the window shows.
     """
 
     messages_counter = "messages_delivered"
@@ -52,7 +52,7 @@ class IncomingStream(StreamCursor):
         self.nacks = 0
         self.goodbye_sequence: int | None = None
         self.gaps = Gaps()
-        self.requests_due_ns: int | None = None  # when the receiver looks at the gaps again
+        self.requests_due_ns: int | None = None  # next check of the gaps by the receiver
         self._window: list[tuple[int, int, Packet]] = []  # a heap by sequence number; the second number breaks ties
         self._taken = 0
         self.window_bytes = 0
@@ -63,7 +63,7 @@ class IncomingStream(StreamCursor):
         self._randomness = randomness
 
     def make_reassembler(self) -> Reassembler:
-        """What puts fragments together."""
+        """Create the reassembler of fragments."""
         return Reassembler(self._config.message_size_max)
 
     @property
@@ -72,7 +72,7 @@ class IncomingStream(StreamCursor):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the publisher has said goodbye and everything up to it is accounted for."""
+        """True if the publisher has said goodbye and everything before it is accounted for."""
         return self.goodbye_sequence is not None and self.next_sequence > self.goodbye_sequence
 
     def update_fast_path(self) -> None:
@@ -94,7 +94,7 @@ class IncomingStream(StreamCursor):
         return instructions
 
     def take(self, packet: Packet, now_ns: int) -> list[ReceiverInstruction]:
-        """A data packet of this stream has come."""
+        """Handle a data packet of this stream."""
         sequence = packet.sequence
         if sequence < self.next_sequence:
             is_early = sequence < self.first_sequence
@@ -120,16 +120,16 @@ class IncomingStream(StreamCursor):
         self.repair_source = source
 
     def expect(self, event: Expect, now_ns: int) -> list[ReceiverInstruction]:
-        """It comes by way of a filter, from now on or still, which begins with a certain packet."""
+        """A filter forwards the stream from now on, or already does, starting with a certain packet."""
         if event.source != self.source:
             self.source, self.source_key = event.source, 0
         self.repair_source = event.repair_source or event.source
         if event.is_anew:
-            # the word came late: a packet after it was here first, and made what nobody listened to look lost
+            # the Position came late: a later packet arrived first, so packets before the subscription seemed lost
             self.gaps.forgive(event.next_sequence - 1)
             return list(self._advance())
         if event.next_sequence < self.first_sequence:
-            # the word came late: a packet has begun the stream before it, and those before that one did not come
+            # the Position came late: another packet began the stream, and the ones before it are missing
             last, self.first_sequence = self.first_sequence - 1, event.next_sequence
             self._counters.add("packets_lost", last - event.next_sequence + 1, cause=Cause.BEFORE_JOIN)
             return [LossReceipt(self.key, self.epoch, event.next_sequence, last, Cause.BEFORE_JOIN)]
@@ -144,12 +144,12 @@ class IncomingStream(StreamCursor):
         return self._make_room()
 
     def give_up(self, first: int, last: int, cause: Cause) -> list[ReceiverInstruction]:
-        """The packets `first` to `last` will never come."""
+        """The packets `first` to `last` will never arrive."""
         self.gaps.give_up(first, last, cause)
         return list(self._advance())
 
     def end(self, cause: Cause) -> list[ReceiverInstruction]:
-        """Nothing more is awaited: deliver what is here, report what is not."""
+        """End the stream: deliver the received packets, report the missing ones."""
         instructions = self.give_up(self.next_sequence, self.newest_sequence, cause)
         instructions += self._report(self._reassembler.abandon(Cause.FRAGMENT))
         return instructions
@@ -157,7 +157,7 @@ class IncomingStream(StreamCursor):
     def due_ranges(self, now_ns: int) -> tuple[list[tuple[int, int]], list[ReceiverInstruction]]:
         """Return the ranges to request now, and loss reports for ranges that reached `nack_attempts_max`.
 
-        A new range that would be due in a moment goes along, so that a burst of losses costs one request.
+        A new range that is due soon is included, so that a burst of losses needs one request.
         """
         next_nack_ns = self.gaps.next_nack_ns()
         if next_nack_ns is None or next_nack_ns > now_ns:
@@ -168,7 +168,7 @@ class IncomingStream(StreamCursor):
         if not any(gap.nack_at_ns <= now_ns for gap in hopeful):
             hopeful = []
         for gap in hopeful:
-            # what was asked for before waits its full time for the answer
+            # repeated requests wait their full time for an answer
             if gap.nack_at_ns > (now_ns if gap.attempts else soon_ns) or len(ranges) == RANGES_MAX:
                 continue
             if gap.attempts >= self._config.nack_attempts_max:
@@ -182,9 +182,9 @@ class IncomingStream(StreamCursor):
         return ranges, list(self._advance())
 
     def suppress(self, ranges: list[tuple[int, int]], now_ns: int) -> None:
-        """Somebody else has asked for these ranges: wait for the answer instead of asking too.
+        """Another receiver has requested these ranges: wait for the answer before requesting them.
 
-        Once only until the next request of our own, so that nobody can keep us silent.
+        Done once per own request, so that other hosts cannot suppress requests forever.
         """
         for first, last in ranges:
             for gap in self.gaps.hopeful_within(first, last):
@@ -205,7 +205,7 @@ class IncomingStream(StreamCursor):
             return []
         self.newest_sequence = max(self.newest_sequence, packet.sequence)
         self._taken += 1
-        kept = decode(bytes(packet.data))  # the datagram's buffer is the driver's to use again
+        kept = decode(bytes(packet.data))  # the driver reuses the datagram's buffer
         heapq.heappush(self._window, (packet.sequence, self._taken, kept))
         self.window_bytes += packet.size
         return list(self._advance()) + self._make_room()
@@ -217,7 +217,7 @@ class IncomingStream(StreamCursor):
         return instructions
 
     def _overflow(self) -> tuple[int, int] | None:
-        """The missing packets that must be given up, because the window cannot hold all that came after them."""
+        """Return the missing packets to give up, because the window cannot hold more packets after them."""
         oldest = self.gaps.oldest
         if oldest is None:
             return None
@@ -227,7 +227,7 @@ class IncomingStream(StreamCursor):
         return (oldest.first, min(oldest.last, span_first - 1)) if oldest.first < span_first else None
 
     def _advance(self) -> Iterator[ReceiverInstruction]:
-        """Go on in sequence for as long as the next packet is here or known to be lost."""
+        """Advance while the next packet has arrived or is known to be lost."""
         while True:
             oldest = self.gaps.oldest
             if self._window and (oldest is None or self._window[0][0] < oldest.first):

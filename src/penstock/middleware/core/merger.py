@@ -48,7 +48,7 @@ class Merger:
         counters: Counters | None = None,
         randomness: Randomness | None = None,
     ) -> None:
-        """`randomness` keeps others from choosing publisher ids that slow it down."""
+        """`randomness` prevents attackers from choosing publisher ids that collide in the tables."""
         self.config = config or MergerConfig()
         self.counters = counters or Counters("merger")
         table = self._table = BranchTable(randomness.below(2**64) if randomness is not None else 0)
@@ -56,7 +56,7 @@ class Merger:
         self._sources: dict[int, SourceStream] = {}
         self._abandoned: dict[int, None] = {}  # source streams whose publishers' streams have all ended, oldest first
         self._sources_of: dict[StreamKey, set[int]] = {}
-        self._mixed: dict[StreamKey, BranchCursor] = {}  # streams that bring messages without ORIGIN, too
+        self._mixed: dict[StreamKey, BranchCursor] = {}  # streams that also have messages without ORIGIN
         self._stalled: dict[int, SourceStream] = {}
         self._budget: ReceiveBudget[SourceStream] = ReceiveBudget(self.config.held_bytes_total_max)
 
@@ -93,11 +93,11 @@ class Merger:
         return min((each for each in deadlines if each is not None), default=None)
 
     def source_stream(self, stream_id: int) -> SourceStream | None:
-        """A source stream that is known already."""
+        """Return a known source stream."""
         return self._sources.get(stream_id)
 
     def _take_batch(self, batch: MessageBatch, now_ns: int, out: list[MergerInstruction]) -> None:
-        """Messages in order take the fast path, others are handled one by one; the order of all is kept."""
+        """Merge messages: those in order on the fast path, others one by one, keeping the order of all."""
         duplicates_before = self._table.duplicate_count
         index, count = 0, len(batch)
         while index < count:
@@ -174,8 +174,8 @@ class Merger:
         return source
 
     def _forget_abandoned(self) -> bool:
-        """Forget a source stream that no publisher sends any more, so that forged ones shut out real ones only while
-        their publisher stays."""
+        """Forget a source stream without publishers, so that forged ones keep out real ones only as long as their
+        publisher stays."""
         while self._abandoned:
             stream_id = next(iter(self._abandoned))
             del self._abandoned[stream_id]

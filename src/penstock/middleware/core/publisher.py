@@ -1,4 +1,4 @@
-"""The sending side: messages in, numbered packets out, repairs for whoever missed some."""
+"""Publisher: packs messages into numbered packets, and repairs packets that receivers missed."""
 
 import zlib
 from collections import deque
@@ -61,7 +61,7 @@ REPAIR_SLICE = 32
 """Packets retransmitted in one slice; more if repair_rate_max needs it."""
 
 REQUEST_BURST_MIN = 16
-"""Requests that are admitted at once in any case."""
+"""Minimum burst of admitted requests."""
 
 REPAIRS_PENDING_MAX = 8_192
 """Packets that wait for retransmission."""
@@ -74,16 +74,16 @@ class _State(Enum):
 
 
 class Publisher:
-    """The core of one publisher, on any number of groups. The epoch must be higher than at its last start.
+    """The core of one publisher, for any number of groups. The epoch must be higher than at its last start.
 
     With `is_authenticated` every packet has an authentication trailer, and requests without one are refused. Packets
-    that are made before authenticate() was called have a trailer without a tag: receivers refuse them, and get them by
-    repair when there is a key. While the `lease` of the keys has ended, requests are refused as well: somebody who was
-    revoked may hold the keys.
+    made before authenticate() was called have a trailer without a tag: receivers refuse them, and get them by repair
+    when there is a key. While the `lease` of the keys has ended, requests are refused too, because a revoked client may
+    hold the keys.
 
     Repair requests pass the `gate` and are answered in slices, REPAIR_PACE_NS apart. handle(DatagramReceived) does
     both; a driver with batches of datagrams has the gate admit a batch, and then calls answer() for each datagram.
-    `seed` keeps others from predicting which sources share a token bucket.
+    `seed` prevents others from predicting which sources share a token bucket.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Publisher:
         )
         self._linger_deadline_ns = 0
         self._limits = RepairLimits(config.repair_source_rate_max, config.repair_rate_max, config.repair_packets_max)
-        self._repairs: deque[tuple[_OutgoingStream, int, Address]] = deque()  # to be sent, in slices
+        self._repairs: deque[tuple[_OutgoingStream, int, Address]] = deque()  # packets to send again, in slices
         self._repair_slice = max(REPAIR_SLICE, -(-config.repair_rate_max * REPAIR_PACE_NS // NS_PER_SECOND))
         self._slice_left = 0
         self._next_slice_ns: int | None = None
@@ -143,18 +143,18 @@ class Publisher:
 
     @property
     def key(self) -> AuthenticationKey | None:
-        """The key that trailers are made with."""
+        """The key of the trailers."""
         return self._key
 
     @property
     def packet_size_max(self) -> int:
-        """Bytes of a packet without its trailer."""
+        """Maximum size of a packet without its trailer."""
         return self.config.packet_size_max - (TRAILER_SIZE if self.is_authenticated else 0)
 
     def authenticate(self, keys: Sequence[AuthenticationKey], active_key_id: int) -> None:
         """Accept requests under these keys, and make trailers with the active one, from the next packet on."""
         if self._authenticator is None:
-            raise LocalProtocolError("the publisher makes no trailers", hint="make it with is_authenticated=True")
+            raise LocalProtocolError("the publisher makes no trailers", hint="create it with is_authenticated=True")
         own = VouchedPublisher(self.publisher_id, self.epoch, self.epoch)
         self._authenticator.use([AuthenticationScope("", tuple(keys), active_key_id, (own,))])
         self._key = next((key for key in keys if key.key_id == active_key_id), None)
@@ -183,8 +183,8 @@ class Publisher:
                 refuse(self, event)
 
     def stream(self, group: int, now_ns: int) -> OutgoingCursor:
-        """The stream of a group. Its publish_one() does what handle(Publish) does for one message that is sent at once
-        in a packet of its own, without an event."""
+        """Return the stream of a group. Its publish_one() equals handle(Publish) for one message that is sent at
+        once in its own packet, without an event."""
         return self._stream(group, now_ns)
 
     def next_deadline_ns(self) -> int | None:
@@ -198,17 +198,17 @@ class Publisher:
         return min(deadlines, default=None)
 
     def next_sequence(self, group: int) -> int:
-        """The number the next packet to `group` will have."""
+        """The number of the next packet to `group`."""
         stream = self._streams.get(group)
         return stream.packer.next_sequence if stream else 1
 
     def kept(self, group: int) -> PacketStore | None:
-        """What is kept for repairs on `group`."""
+        """The packets kept for repairs on `group`."""
         stream = self._streams.get(group)
         return stream.kept if stream else None
 
     def _stream(self, group: int, now_ns: int) -> "_OutgoingStream":
-        """The stream to publish on."""
+        """Return the stream to publish on."""
         if self._state is not _State.OPEN:
             raise LocalProtocolError("publish after close", hint="make a new publisher, with a higher epoch")
         stream = self._streams.get(group)
@@ -245,7 +245,7 @@ class Publisher:
             self.counters.add("packets_dropped", cause=error.cause)
             return []
         if packet.kind != Kind.NACK or packet.publisher_id != self.publisher_id:
-            return []  # on a shared group a publisher hears everybody's packets
+            return []  # on a shared group, publishers receive all packets
         stream = None if self._state is _State.CLOSED else self._streams.get(packet.group)
         if stream is None or packet.epoch != self.epoch:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
@@ -259,8 +259,8 @@ class Publisher:
         return self._send_repairs(now_ns) + instructions
 
     def _send_repairs(self, now_ns: int) -> list[PublisherInstruction]:
-        """Send requested packets, at most a slice in REPAIR_PACE_NS; the rest follows with later Ticks, so that
-        publishing is not stalled."""
+        """Send requested packets, at most one slice per REPAIR_PACE_NS; later Ticks send the rest, so that
+        publishing is not delayed."""
         instructions: list[PublisherInstruction] = []
         if self._repairs and (self._next_slice_ns is None or now_ns >= self._next_slice_ns):
             self._next_slice_ns = now_ns + REPAIR_PACE_NS
@@ -299,8 +299,8 @@ class _OutgoingStream(OutgoingCursor):
             self.kept.authenticate(publisher.key)
         self.topics = {}
         self.is_prompt = config.flush_deadline_us == 0
-        self._closed: list[bytes] = []  # packets that are complete and not sent yet
-        self._unsent: list[PublisherInstruction] = []  # what was to be sent with a batch that was refused
+        self._closed: list[bytes] = []  # complete packets that are not sent yet
+        self._unsent: list[PublisherInstruction] = []  # instructions of a batch that was refused
         self._goodbye: bytes | None = None
         self._flush_deadline_ns: int | None = None
         self.silence_first_ns = min(config.keep_alive_first_ms, config.keep_alive_ms) * NS_PER_MS
@@ -314,7 +314,8 @@ class _OutgoingStream(OutgoingCursor):
         return min(self._flush_deadline_ns, self.keep_alive_deadline_ns)
 
     def publish(self, event: Publish, now_ns: int) -> list[PublisherInstruction]:
-        """Send the messages. One that cannot be sent is refused with an error; those before it go out all the same."""
+        """Send the messages. A message that cannot be sent is refused with an error; earlier ones are sent all the
+        same."""
         try:
             for message in event.messages:
                 self._check_topic(message.topic)
@@ -333,12 +334,12 @@ class _OutgoingStream(OutgoingCursor):
         if self._config.flush_deadline_us == 0:
             self._flush()
         elif self._closed or self._flush_deadline_ns is None:
-            # what is open now was begun by this event
+            # the open packet was begun by this event
             self._flush_deadline_ns = now_ns + self._config.flush_deadline_us * NS_PER_US
         return self._send(now_ns)
 
     def publish_batch(self, event: PublishBatch, now_ns: int) -> list[PublisherInstruction]:
-        """Send the messages at once, packed; all of them or, with an error, none."""
+        """Send the messages in packed form: all of them or, with an error, none."""
         batch = event.batch
         self._flush()
         self._unsent = self._send(now_ns)
@@ -370,7 +371,7 @@ class _OutgoingStream(OutgoingCursor):
         if self._flush_deadline_ns is not None and now_ns >= self._flush_deadline_ns:
             self._flush()
         if now_ns >= self.keep_alive_deadline_ns and not self._closed:
-            self._flush()  # a message that waits for company breaks the silence as well
+            self._flush()  # a waiting message also breaks the silence
             return self._send(now_ns) or self._keep_alive(now_ns)
         return self._send(now_ns)
 
@@ -415,7 +416,7 @@ class _OutgoingStream(OutgoingCursor):
         return [self._address(packet, source)]
 
     def _check_topic(self, topic: str) -> None:
-        if topic in self.topics or not topic:  # without a topic: the packer knows when that is allowed
+        if topic in self.topics or not topic:  # without a topic: the packer checks whether that is allowed
             return
         check_topic(topic)
         if len(self.topics) >= TOPICS_REMEMBERED_MAX:
@@ -448,7 +449,7 @@ class _OutgoingStream(OutgoingCursor):
             self._closed.append(packet)
 
     def _send(self, now_ns: int) -> list[PublisherInstruction]:
-        """Send what is complete."""
+        """Send complete packets."""
         instructions, self._unsent = self._unsent, []
         self.is_prompt = self._config.flush_deadline_us == 0 and self._goodbye is None
         if self._closed:
@@ -460,12 +461,12 @@ class _OutgoingStream(OutgoingCursor):
         return instructions
 
     def _send_soon(self, now_ns: int) -> None:
-        """After an error, the next Tick sends what was taken before it."""
+        """After an error, the next Tick sends the earlier messages."""
         self.is_prompt = False
         self._flush_deadline_ns = now_ns
 
     def _note_sent(self, packets: int, now_ns: int) -> None:
-        """What is sent breaks the silence."""
+        """Restart the silence timer after sending."""
         self.packets_sent += packets
         self.silence_ns = self.silence_first_ns
         self.keep_alive_deadline_ns = now_ns + self.silence_ns

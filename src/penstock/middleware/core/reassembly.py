@@ -1,4 +1,4 @@
-"""Whole messages out of fragments that were spread over a stream's consecutive packets."""
+"""Reassembles messages from fragments in consecutive packets of a stream."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ MORE = int(MessageFlag.MORE)
 
 
 class BrokenMessage(msgspec.Struct, frozen=True):
-    """A message that cannot be put together; the fragments at hand were in packets `first` to `last`."""
+    """A message that cannot be reassembled; its fragments were in packets `first` to `last`."""
 
     first: int
     last: int
@@ -30,22 +30,22 @@ class Reassembler:
         self._size = 0
         self._first = 0
         self._last = 0
-        self._is_skipping = True  # of a message that began before we joined nothing can be said
+        self._is_skipping = True  # a message that began before this receiver joined cannot be reported
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the unfinished message."""
+        """Size of the unfinished message."""
         return self._size
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it must see the stream's next packet, even one without fragments."""
+        """True if the reassembler needs the stream's next packet, even one without fragments."""
         return self._head is not None or self._is_skipping
 
     def messages(self, packet: Packet) -> Iterator[PacketMessage | BrokenMessage]:
-        """The messages that this packet completes, and those it shows to be beyond completion."""
+        """Yield the messages that this packet completes, and those that it proves incomplete."""
         if self._head is not None and packet.sequence != self._last + 1:
-            yield from self.lose()  # a filter removed what lay between
+            yield from self.lose()  # a filter removed the packets in between
         for message in packet:
             if not message.flags & CONTINUATION:
                 yield from self.abandon(Cause.FRAGMENT)
@@ -59,7 +59,7 @@ class Reassembler:
                 self._is_skipping = bool(message.flags & MORE)
                 continue
             elif self._head is None or self._head.topic != message.topic:
-                # its beginning was lost: say so at the first piece that did arrive
+                # the first fragment was lost: reported at the first fragment that arrived
                 yield from self.abandon(Cause.FRAGMENT)
                 yield BrokenMessage(packet.sequence, packet.sequence, Cause.FRAGMENT, message.topic)
                 self._is_skipping = bool(message.flags & MORE)
@@ -67,7 +67,7 @@ class Reassembler:
             yield from self._take(message, packet.sequence)
 
     def abandon(self, cause: Cause) -> Iterator[BrokenMessage]:
-        """Nothing more can come of the unfinished message, if there is one."""
+        """Give up the unfinished message, if there is one."""
         if self._head is not None:
             yield BrokenMessage(self._first, self._last, cause, self._head.topic)
             self._reset()
@@ -96,7 +96,7 @@ class Reassembler:
 
 
 class Unassembled(Reassembler):
-    """For who only passes packets on: fragments stay as they are."""
+    """For modules that forward packets: leaves fragments as they are."""
 
     def __init__(self) -> None:
         super().__init__(0)

@@ -1,4 +1,4 @@
-"""The receiving side: packets of any number of publishers in, each stream's messages out, once and in order."""
+"""Receiver: takes packets of any number of publishers, and returns each stream's messages once and in order."""
 
 import heapq
 
@@ -42,10 +42,11 @@ from penstock.wire import (
     encode_nack,
 )
 
-REPAIR = int(PacketFlag.REPAIR)  # plain numbers: an IntFlag costs a microsecond per packet
+REPAIR = int(PacketFlag.REPAIR)  # plain numbers: IntFlag operations cost a microsecond per packet
 REPLAY = int(PacketFlag.REPLAY)
 STALE_GRACE_NS = 1_000 * NS_PER_MS
-"""Packets of an older epoch that come this long after a newer one began are no stragglers: somebody sends them."""
+"""Time after the begin of a new epoch from which packets of an older epoch are no longer stragglers: a host sends
+them."""
 
 
 REQUEST_NUMBER_MAX = 2**32 - 1
@@ -58,25 +59,25 @@ NEWCOMERS_LOOKED_AT = 64
 
 
 class Position(msgspec.Struct, frozen=True):
-    """What is remembered of a stream that ended, so that a return neither repeats nor skips anything."""
+    """The remembered position of a stream that ended, so that nothing is repeated or skipped if the stream returns."""
 
     epoch: int
     next_sequence: int
     was_left: bool = False
-    """True if the receiver did not listen to the group afterwards: packets that it did not receive are no loss."""
+    """True if the receiver left the group afterwards: packets since then are not lost."""
 
 
 class Receiver:
-    """The core of one receiver. Streams are learned from the packets themselves; or, with `only_expected`, behind a
-    filter that tells of them.
+    """The core of one receiver. Streams are learned from their packets, or, with `only_expected`, announced by a
+    filter.
 
-    With an `authenticator` a datagram that is not authentic changes nothing but a counter. The tag then identifies the
+    With an `authenticator` a datagram that is not authentic only changes a counter. The tag then identifies the
     publisher, and the source address does not: anybody can record an authentic datagram and send it again. A stream
     follows the address of its newest packet, and duplicates change nothing. With `only_expected` the filter's address
     identifies a stream as before.
 
-    Who only passes packets on (a filter module) makes it with an `in_order` of its own and overrides make_stream(),
-    admits(), note_source() and hear().
+    A module that forwards packets (a filter module) passes its own `in_order` and overrides make_stream(), admits(),
+    note_source() and hear().
     """
 
     messages_counter = "messages_delivered"
@@ -95,7 +96,7 @@ class Receiver:
         self._only_expected = only_expected
         self.counters = counters or Counters("receiver")
         self._randomness = randomness
-        self._refuses = {"live": True, "replay": False, "both": None}[config.accept]  # packets with such a REPLAY mark
+        self._refuses = {"live": True, "replay": False, "both": None}[config.accept]  # packets with this REPLAY flag
         self._streams: dict[StreamKey, IncomingStream] = {}
         fast_path = in_order or InOrder(randomness.below(2**64), authenticator=authenticator)
         self.in_order = fast_path
@@ -106,13 +107,13 @@ class Receiver:
         self.counters.watch("packets_received", lambda: fast_path.packets_taken)
         self.counters.watch(self.messages_counter, lambda: fast_path.messages_taken)
         self._budget: ReceiveBudget[IncomingStream] = ReceiveBudget(config.buffer_bytes_max)
-        self._evicted: list[ReceiverInstruction] = []  # what is to be said of streams that made room for others
-        self._newcomers: dict[StreamKey, int] = {}  # streams that are not proven, and when they were last looked at
+        self._evicted: list[ReceiverInstruction] = []  # events of streams that were evicted
+        self._newcomers: dict[StreamKey, int] = {}  # unproven streams, with the time of their last check
         self._positions: dict[StreamKey, Position] = {}  # oldest first
-        self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams of which nothing came yet
-        self._requester = 0  # the id that requests have; another one when its numbers are used up
+        self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams without packets so far
+        self._requester = 0  # the id in requests; replaced when its numbers are used up
         self._request_number = REQUEST_NUMBER_MAX
-        self._requests_due: list[tuple[int, int, StreamKey]] = []  # a heap by time; an entry may be out of date
+        self._requests_due: list[tuple[int, int, StreamKey]] = []  # a heap by time; entries may be outdated
         self._requests_scheduled = 0
         self._expiry_check_ns: int | None = None
 
@@ -132,29 +133,28 @@ class Receiver:
                 refuse(self, event)
 
     def next_deadline_ns(self) -> int | None:
-        nack_ns = self._requests_due[0][0] if self._requests_due else None  # it may be too early, never too late
+        nack_ns = self._requests_due[0][0] if self._requests_due else None  # possibly early, never late
         if nack_ns is None or (self._expiry_check_ns is not None and self._expiry_check_ns < nack_ns):
             return self._expiry_check_ns
         return nack_ns
 
     def streams(self) -> list[IncomingStream]:
-        """The streams that are going on."""
+        """The current streams."""
         return list(self._streams.values())
 
     def make_stream(self, key: StreamKey, epoch: int, first: int, source: Address) -> IncomingStream:
-        """For a stream that begins with packet `first`."""
+        """Create a stream that begins with packet `first`."""
         return IncomingStream(key, epoch, first, source, self.config, self.counters, self._randomness)
 
     def admits(self, key: StreamKey) -> bool:
-        """Whether a stream that is not known may begin."""
+        """True if an unknown stream may begin."""
         return True
 
     def note_source(self, stream: IncomingStream) -> None:
-        """Packets of the stream come from another address now."""
+        """The stream's packets have another source address now."""
 
     def forget(self, group: int) -> list[ReceiverInstruction]:
-        """The group is listened to no longer: its streams are over, nothing of them is missing, and when they return
-        they begin as if they were new."""
+        """The group was left: its streams end without losses, and begin as new ones if they return."""
         instructions: list[ReceiverInstruction] = []
         for stream in [each for each in self._streams.values() if each.key.group == group]:
             self._drop(stream)
@@ -166,29 +166,29 @@ class Receiver:
         return instructions
 
     def note_absence(self, group: int) -> None:
-        """The receiver joins the group, and did not listen to it before. Streams that ended in the meantime return like
-        new ones, but repeat nothing; streams that are going on are repaired."""
+        """The receiver joins a group that it did not receive before. Streams that ended in the meantime return like
+        new ones, but repeat nothing; current streams are repaired."""
         for key in [key for key in self._positions if key.group == group]:
             self._positions[key] = msgspec.structs.replace(self._positions[key], was_left=True)
 
     def is_expected(self, key: StreamKey, source: Address) -> bool:
-        """Whether a packet of this stream from there is not the first that is heard of it."""
+        """True if a packet of this stream from this address is not the first one known of it."""
         stream, expected = self._streams.get(key), self._expected.get(key)
         if stream is not None and stream.may_come_from(source, is_repair=True):
             return True
         return expected is not None and expected.source == source
 
     def receive_batch(self, batch: DatagramBatch, now_ns: int) -> list[ReceiverInstruction]:
-        """What handle(DatagramsReceived) does, without an event."""
+        """Equals handle(DatagramsReceived), without an event."""
         return self.receive_rest(batch, self.in_order.begin(batch, now_ns), now_ns)
 
     def receive_rest(
         self, batch: DatagramBatch, messages: MessageBatch | None, now_ns: int, *, start: int = 0
     ) -> list[ReceiverInstruction]:
-        """The same when in_order.begin() was called already and took `messages` from the batch's beginning, or when
-        the datagrams before `start` were taken from in_order and delivered by somebody else.
+        """Continue with a batch after in_order.begin() took `messages` from its beginning, or after the caller took and
+        delivered the datagrams before `start` from in_order.
 
-        What comes in order takes the fast path, the rest goes one by one; the order of all is kept.
+        Packets in order take the fast path, others are handled one by one; the order of all is kept.
         """
         instructions: list[ReceiverInstruction] = []
         index, count = start, len(batch)
@@ -207,14 +207,14 @@ class Receiver:
                 continue
             if index == count:
                 return instructions
-            data = bytes(batch.datagram(index))  # what goes the slow way may stay longer than the batch
+            data = bytes(batch.datagram(index))  # packets off the fast path may outlive the batch
             event = DatagramReceived(data, batch.source(index), batch.source_key(index))
             instructions += self._receive(event, now_ns)
             index += 1
             messages = self.in_order.take(batch, index, now_ns)
 
     def _receive_one(self, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
-        """A datagram that came alone: in a batch, in_order has checked the trailers."""
+        """Handle a single datagram: in a batch, in_order has checked the trailers."""
         packet = authentic_packet(self._authenticator, event)
         if packet is None:
             return []
@@ -233,7 +233,7 @@ class Receiver:
         return self.hear(key, packet, event, now_ns)
 
     def hear(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
-        """Somebody asks for packets, or says that they are gone."""
+        """Handle a repair request, or a report that packets are gone."""
         stream = self._streams.get(key)
         if stream is None or stream.epoch != packet.epoch:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
@@ -262,7 +262,7 @@ class Receiver:
         if event.is_anew:
             self._positions.pop(event.stream, None)
         elif before is not None and before.epoch == event.epoch and before.next_sequence < event.next_sequence:
-            event = msgspec.structs.replace(event, next_sequence=before.next_sequence)  # nothing came since
+            event = msgspec.structs.replace(event, next_sequence=before.next_sequence)  # no packets arrived since
         self._expected[event.stream] = event
         if len(self._expected) > self.config.streams_max:
             self._expected.pop(next(iter(self._expected)))
@@ -280,7 +280,7 @@ class Receiver:
                 instructions.append(StreamStarted(event.stream, event.epoch, first))
         if stream is None or stream.epoch != event.epoch or stream.newest_sequence + 1 >= event.next_sequence:
             return instructions
-        stream.heard_ns = now_ns  # so that it does not expire before this is answered
+        stream.heard_ns = now_ns  # so that it does not expire before the answer
         return instructions + stream.expect_until(event.next_sequence - 1, now_ns) + self._settle(stream)
 
     def _take(self, key: StreamKey, packet: Packet, event: DatagramReceived, now_ns: int) -> list[ReceiverInstruction]:
@@ -299,7 +299,7 @@ class Receiver:
         stream = self._streams.get(key)
         if stream is None or packet.epoch > stream.epoch:
             if is_repair:
-                # somebody else's; a publisher shows itself by the packets it sends first
+                # foreign packets: a publisher becomes known by its data packets
                 self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
                 return []
             if not self._may_start(key, packet.epoch, source):
@@ -333,8 +333,8 @@ class Receiver:
     def _follow(self, stream: IncomingStream, source: Address) -> list[ReceiverInstruction]:
         """The newest packet is authentic and came from another address: request repairs there from now on.
 
-        A stream that returns to its former address has two senders: another host that sends recorded packets again, or
-        another publisher with the same id, epoch and key. This is reported once.
+        A stream that returns to its former address has two senders: a host that sends recorded packets, or another
+        publisher with the same id, epoch and key. This is reported once.
         """
         former = stream.former_source
         stream.change_source(source)
@@ -351,7 +351,7 @@ class Receiver:
         return expected if expected is not None and expected.epoch == epoch else None
 
     def _may_start(self, key: StreamKey, epoch: int, source: Address) -> bool:
-        """Whether a stream from there is none that is expected from elsewhere, or not at all."""
+        """False if the stream is expected from another address, or not at all."""
         expected = self._expectation(key, epoch)
         if expected is None and self._only_expected:
             self.counters.add("packets_dropped", cause=Cause.UNKNOWN_STREAM)
@@ -362,7 +362,7 @@ class Receiver:
         return False
 
     def _start(self, key: StreamKey, packet: Packet, source: Address, now_ns: int) -> IncomingStream | None:
-        """Begin a stream where it was left, at the epoch's start, or at this packet."""
+        """Begin a stream at its last position, at the epoch's start, or at this packet."""
         known = self._positions.get(key)
         if known is not None and packet.epoch < known.epoch:
             self.counters.add("packets_dropped", cause=Cause.STALE_EPOCH)
@@ -429,7 +429,7 @@ class Receiver:
         return instructions
 
     def _account_for(self, stream: IncomingStream) -> list[ReceiverInstruction]:
-        """The stream's buffer may have grown. If all buffers together exceed the limit, unproven streams release theirs
+        """Account for the stream's buffer. If all buffers together exceed the limit, unproven streams release theirs
         first, then the streams with the largest buffers, until one eighth of the limit is free."""
         held_bytes = stream.count_held_bytes()
         if held_bytes == stream.held_bytes:
@@ -444,7 +444,7 @@ class Receiver:
         return instructions
 
     def _is_proven(self, stream: IncomingStream) -> bool:
-        """True if the stream has been heard for longer than a single forged packet keeps it alive."""
+        """True if the stream has been received for longer than a single forged packet keeps it alive."""
         return stream.heard_ns - stream.started_ns >= self._expiry_ns()
 
     def _evict_newcomer(self, now_ns: int) -> bool:
@@ -457,11 +457,11 @@ class Receiver:
             if self._is_proven(stream):
                 continue
             if stream.heard_ns > looked_ns:
-                self._newcomers[key] = now_ns  # it went on: others first
+                self._newcomers[key] = now_ns  # it is alive: try others first
                 continue
             self._evict(stream)
             return True
-        while self._newcomers:  # each turn forgets a proven stream, or is the last
+        while self._newcomers:  # each turn drops a proven stream from the list, or is the last one
             key = next(iter(self._newcomers))
             if not self._is_proven(self._streams[key]):
                 self._evict(self._streams[key])
@@ -474,7 +474,7 @@ class Receiver:
         self._positions.pop(stream.key, None)
 
     def _schedule_requests(self, stream: IncomingStream) -> None:
-        """Streams wait in a heap: looking at all of them for each request lets many forged streams cost quadratic
+        """Streams wait in a heap: a scan of all streams per request would let many forged streams cause quadratic
         time."""
         due_ns = stream.gaps.next_nack_ns()
         if due_ns is None or (stream.requests_due_ns is not None and stream.requests_due_ns <= due_ns):
@@ -491,7 +491,7 @@ class Receiver:
             heapq.heapify(self._requests_due)
 
     def _streams_with_requests(self, now_ns: int) -> list[IncomingStream]:
-        """Take the streams whose requests are due from the heap."""
+        """Remove and return the streams with due requests from the heap."""
         due: list[IncomingStream] = []
         while self._requests_due and self._requests_due[0][0] <= now_ns:
             due_ns, _, key = heapq.heappop(self._requests_due)
@@ -505,7 +505,7 @@ class Receiver:
         instructions: list[ReceiverInstruction] = []
         for stream in self._streams_with_requests(now_ns):
             if self._streams.get(stream.key) is not stream:
-                continue  # it has ended: it released its buffers for a stream before it
+                continue  # the stream has ended: it released its buffers for an earlier stream
             ranges, reports = stream.due_ranges(now_ns)
             instructions += reports
             if ranges:
@@ -520,7 +520,7 @@ class Receiver:
         return instructions
 
     def _encode_request(self, stream: IncomingStream, ranges: list[tuple[int, int]]) -> bytes:
-        """A numbered request, with a trailer if there are keys: a publisher answers each number once."""
+        """Return a numbered request, with a trailer if there are keys: a publisher answers each number once."""
         if self._request_number == REQUEST_NUMBER_MAX:
             self._requester, self._request_number = 1 + self._randomness.below(2**64 - 1), 0
         self._request_number += 1
@@ -542,7 +542,7 @@ class Receiver:
         if self._expiry_check_ns is None or now_ns < self._expiry_check_ns:
             return []
         instructions: list[ReceiverInstruction] = []
-        # who was not listening (a busy application, a stopped process) cannot say that others were silent
+        # a receiver that did not read (a busy application, a stopped process) cannot judge the silence of others
         was_listening = now_ns - self._expiry_check_ns < self._expiry_ns() // 4
         for stream in list(self._streams.values()):
             if was_listening and now_ns - stream.heard_ns >= self._expiry_ns():
@@ -558,7 +558,7 @@ class Receiver:
             self._positions.pop(next(iter(self._positions)))
         newer = self._expected.get(stream.key)  # the publisher's next epoch may be expected already
         if cause == Cause.EXPIRED and self._only_expected and (newer is None or newer.epoch <= stream.epoch):
-            # should the stream go on, the filter tells nothing more
+            # if the stream continues, the filter does not announce it again
             self._expected[stream.key] = Expect(
                 stream.key, stream.epoch, stream.next_sequence, stream.source, stream.repair_source
             )

@@ -9,11 +9,11 @@ SOURCES_MAX = 4_096
 """Maximum number of addresses with a bucket; the least recently used is dropped first."""
 
 BURSTS_PER_SECOND = 10
-"""A bucket holds what its rate gives in a tenth of a second."""
+"""A bucket holds the tokens of a tenth of a second."""
 
 
 class TokenBucket:
-    """Full at first; refilled at `per_s` up to `burst`."""
+    """Initially full; refilled at `per_s` up to `burst`."""
 
     __slots__ = ("_burst", "_per_s", "_refilled_ns", "_tokens")
 
@@ -47,7 +47,7 @@ class RepairLimits:
         self._sources: OrderedDict[Address, TokenBucket] = OrderedDict()
 
     def available(self, source: Address, now_ns: int) -> int:
-        """Packets that may go to the address now."""
+        """Number of packets that may be sent to the address now."""
         if self._total is None:
             self._total = TokenBucket(self._total_per_s, self._total_burst, now_ns)
         bucket = self._sources.get(source)

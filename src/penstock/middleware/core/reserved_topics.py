@@ -4,11 +4,11 @@ RESERVED_PREFIX = "penstock."
 """The prefix of reserved topics; contributors may not send on them."""
 
 DISCONTINUITY_TOPIC = "penstock.discontinuity"
-"""Of the message that says where a source stream could not go on seamlessly; every subscriber gets it."""
+"""Announces a discontinuity of a source stream; delivered to every subscriber."""
 
 MODEL_TOPIC = "penstock.model"
-"""Of a message model in band: the content is its TOML document. It comes from no source, so it has no ORIGIN."""
+"""A message model in band: the payload is its TOML document. It has no source, and so no ORIGIN."""
 
 SESSION_TOPIC = "penstock.session"
-"""Of a message in a distribution tree that says that a session of a source stream began or ended: a SessionEvent as
-JSON, in order with the messages of the feed that the root publishes."""
+"""Announces in a distribution tree that a session of a source stream began or ended: a SessionEvent as JSON, in
+order with the messages of the feed that the root publishes."""

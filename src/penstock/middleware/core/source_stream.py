@@ -38,16 +38,16 @@ IMAGE = int(OriginFlag.IMAGE)
 
 REASONS = ("start", "source_gap", "session", "promotion", "state")
 END = "end"
-"""The reason of the announcement that a session is over; it begins no lineage."""
+"""The reason of the announcement that a session has ended; it begins no lineage."""
 
 END_INDEX = 1
 """The message index in the ORIGIN of such an announcement, which identifies it even if the content is sealed."""
 
 UNSEEN = "unseen"
-"""The reason when the announcement itself was lost."""
+"""The reason of a discontinuity whose announcement was lost."""
 
 BRANCHES_MAX = 256
-"""Adapters of one feed."""
+"""Maximum number of adapters of one feed."""
 
 Outcome: TypeAlias = PacketMessage | MergeGap | Discontinuity | SessionEvent
 Number = Annotated[int, msgspec.Meta(ge=0)]
@@ -60,14 +60,14 @@ class DiscontinuityNote(msgspec.Struct, frozen=True):
     lost: Annotated[list[tuple[Number, Number]], msgspec.Meta(max_length=4_096)] = []
     session: Annotated[str, msgspec.Meta(max_length=256)] = ""
     trading_date: Annotated[str, msgspec.Meta(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?\Z")] = ""
-    """Of the session, as 2026-01-30; empty where it is not known."""
+    """Of the session, as 2026-01-30; empty if unknown."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
 
     @staticmethod
     def decode(content: bytes | memoryview) -> "DiscontinuityNote":
-        """What it says; a content that cannot be read is a discontinuity all the same, for a reason unknown."""
+        """Decode a note. An unreadable one is still a discontinuity, with an unknown reason."""
         try:
             return _note.decode(content)
         except DECODE_ERRORS:
@@ -90,7 +90,7 @@ def session_event_in(message: PacketMessage) -> SessionEvent | None:
 
 
 class EarlyMessage(msgspec.Struct):
-    """A message and what its branch says about it: there it follows `after` of term `after_term`, if that is known."""
+    """A message with its order in the branch: there it follows `after` of term `after_term`, if known."""
 
     origin: Origin
     message: PacketMessage
@@ -105,37 +105,38 @@ class EarlyMessage(msgspec.Struct):
 
     @property
     def is_end(self) -> bool:
-        """Whether it says that the session is over."""
+        """True if it announces the session's end."""
         return self.is_discontinuity and self.origin.message_index == END_INDEX
 
 
 class SourceStream(SourceCursor):
-    """The cursor says how far it has come, and is moved by the fast path, too."""
+    """The cursor is the current position; the fast path advances it too."""
 
     def __init__(self, stream_id: int, config: MergerConfig, counters: Counters) -> None:
         self.stream_id = stream_id
         self.is_smooth = True
         self.is_started = False
         self.begun_after = 0
-        """Since it was met, or since its last discontinuity, every message after this number was looked for."""
+        """Every message after this number was expected, since the stream was first seen or since its last
+        discontinuity."""
         self.branches: dict[StreamKey, BranchCursor] = {}
-        self.session_tag = 0  # the same for all messages of a lineage
-        self._session = self._trading_date = ""  # where announced: two sessions may have one tag, or one name
-        self._is_ended = False  # the session is over
-        self._early_end: EarlyMessage | None = None  # that it is, while messages before it are missing
+        self.session_tag = 0  # equal for all messages of a lineage
+        self._session = self._trading_date = ""  # if announced: two sessions may have the same tag or name
+        self._is_ended = False  # the session has ended
+        self._early_end: EarlyMessage | None = None  # the announced end, while messages before it are missing
         self._held: dict[int, EarlyMessage] = {}
-        self._order: list[int] = []  # the held numbers as a heap
-        self._waiting: dict[int, list[EarlyMessage]] = {}  # by higher term, in the order they came
+        self._order: list[int] = []  # a heap of held numbers
+        self._waiting: dict[int, list[EarlyMessage]] = {}  # by higher term, in order of arrival
         self._waiting_count = 0
-        self._announced: dict[int, EarlyMessage] = {}  # among them, each term's first announcement
+        self._announced: dict[int, EarlyMessage] = {}  # the first announcement of each waiting term
         self._kept_bytes = 0
         self.held_bytes = 0  # see ReceiveBudget
-        self._stalled_ns: int | None = None  # since when nothing held has gone out
+        self._stalled_ns: int | None = None  # time since when no held message was released
         self._config = config
         self._counters = counters
 
     def take(self, branch: BranchCursor, origin: Origin, message: PacketMessage, now_ns: int) -> Iterator[Outcome]:
-        """The next message of a branch; returns the messages and reports that it releases."""
+        """Handle the next message of a branch; yield the messages and reports that it releases."""
         if origin.flags & SYNCHRONISED:
             after = branch.number if branch.is_continuous else None
             early = EarlyMessage(origin, message, branch.term, after, now_ns)
@@ -151,17 +152,17 @@ class SourceStream(SourceCursor):
             yield from self._settle(now_ns)
 
     def lose(self, key: StreamKey) -> None:
-        """The publisher's stream has a loss."""
+        """The publisher's stream has lost packets."""
         if (branch := self.branches.get(key)) is not None:
             branch.is_continuous = False
 
     def end(self, key: StreamKey, now_ns: int) -> Iterator[Outcome]:
-        """The publisher's stream is over."""
+        """The publisher's stream has ended."""
         if self.branches.pop(key, None) is not None and not self.is_smooth:
             yield from self._settle(now_ns)
 
     def start_after(self, term: int, number: int, now_ns: int) -> Iterator[Outcome]:
-        """Continue after this message, unless the stream is further already or is of another lineage."""
+        """Continue after this message, unless the stream is further or has another lineage."""
         if not self.is_started:
             self._begin(term, number)
         elif self.is_same_lineage(term) and number > self.number:
@@ -273,7 +274,7 @@ class SourceStream(SourceCursor):
             if tag:
                 yield SessionEvent("begin" if was_known else "running", self.stream_id, tag=tag)
         if self.has_position and position <= (self.source_sequence, self.message_index):
-            self._drop(Cause.DUPLICATE)  # it went out under another number
+            self._drop(Cause.DUPLICATE)  # delivered before under another number
             return
         self.source_sequence, self.message_index = position
         self.has_position = True
@@ -336,8 +337,8 @@ class SourceStream(SourceCursor):
         yield from self._end_session(end)
 
     def _can_be_filled(self, number: int) -> bool:
-        """True if a branch may still bring the messages that are missing before this number: it has not reached the
-        number, or not yet this lineage."""
+        """True if a branch may still deliver the missing messages before this number: it has not reached the number
+        or this lineage yet."""
         return any(
             branch.is_synchronised
             and (branch.number < number if self.is_same_lineage(branch.term) else branch.term < self.term)
@@ -345,7 +346,7 @@ class SourceStream(SourceCursor):
         )
 
     def _take_up_waiting(self) -> Iterator[Outcome]:
-        """Handle waiting messages of terms whose relation to the current term is known by now."""
+        """Handle waiting messages of terms whose relation to the current term has become known."""
         known = sorted(term for term in self._waiting if term <= self.term or self.is_same_lineage(term))
         for term in known:
             self._announced.pop(term, None)
@@ -406,13 +407,13 @@ class SourceStream(SourceCursor):
             self._session, self._trading_date = note.session, note.trading_date or self._trading_date
 
     def _is_other_session(self, note: DiscontinuityNote, tag: int) -> bool:
-        """Without both names, only the tags can tell."""
+        """Without both names, only the tags distinguish sessions."""
         if not note.session or not self._session:
             return tag != self.session_tag
         return not is_same_session(note.session, note.trading_date, self._session, self._trading_date)
 
     def _begin_session(self, name: str, trading_date: str, tag: int) -> None:
-        """Restart the positions in the source."""
+        """Start a session: positions in the source begin again."""
         self._session, self._trading_date, self.session_tag = name, trading_date, tag
         self.has_position = self._is_ended = False
 
@@ -438,7 +439,7 @@ class SourceStream(SourceCursor):
 
     def _keep(self, early: EarlyMessage) -> None:
         if not early.is_kept:
-            early.message = early.message.with_payload(bytes(early.message.payload))  # the datagram is used again
+            early.message = early.message.with_payload(bytes(early.message.payload))  # the datagram's buffer is reused
             early.is_kept = True
             self._counters.add("messages_held")
         self._kept_bytes += len(early.message.payload)

@@ -28,7 +28,7 @@ from penstock.base.errors import OverrunError, ProducerGoneError, RingClosedErro
 from penstock.middleware.core.events import Deliver, DeliverBatch
 from penstock.model import Message
 
-DELIVERIES = (Deliver, DeliverBatch) # not a union, which would be made and taken apart for every message
+DELIVERIES = (Deliver, DeliverBatch)  # a tuple, because a union would be evaluated for every message
 
 cdef PyTypeObject *message_type = <PyTypeObject *>Message
 

@@ -11,7 +11,7 @@ from penstock.middleware.core.epoch import encode_epoch, next_epoch, slot_offset
 
 
 def claim_epoch(path: Path) -> int:
-    """The next epoch of a publisher, on the disk before it is returned. Two that start at once take turns."""
+    """Claim the next epoch of a publisher; it is on the disk when this returns. Concurrent calls take turns."""
     try:
         return append_epoch(path, next_epoch)
     except OSError as error:

@@ -22,7 +22,7 @@ from penstock.wire import PacketMessage
 
 RETIREMENT_NS = NS_PER_SECOND
 TURN_SECONDS = 0.002
-"""How long one of several sources is waited for before the others are looked at."""
+"""Time to wait for one of several sources before reading the others."""
 
 
 class StreamSource(Protocol):
@@ -74,7 +74,7 @@ class MergingReceiver:
         self._sources.insert(0, source)
 
     def handle(self, event: MergerEvent) -> list[MergerInstruction]:
-        """Tell the merger something that comes from elsewhere."""
+        """Pass an event of another origin to the merger."""
         return self.merger.handle(event, time.monotonic_ns())
 
     def receive(self, timeout: float | None = None) -> list[MergerInstruction]:
@@ -125,7 +125,7 @@ class MergingReceiver:
             source.close()
 
     def _wait_seconds(self, deadline_ns: int | None) -> float:
-        """How long nothing need be done unless something comes."""
+        """Seconds until the next timer, if nothing arrives."""
         now_ns = time.monotonic_ns()
         due_ns = [each for each in (deadline_ns, self.merger.next_deadline_ns()) if each is not None]
         wait = max(min(due_ns, default=now_ns + NS_PER_SECOND) - now_ns, 0) / NS_PER_SECOND

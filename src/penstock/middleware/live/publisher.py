@@ -44,7 +44,7 @@ from penstock.wire import AuthenticationKey, DatagramBatch, LeaseFlag
 log = logger("middleware.driver")
 
 SERVICE_SLICE_NS = 50 * NS_PER_MS
-"""How long the publisher's thread sleeps at most before it looks whether it is still wanted."""
+"""Maximum sleep of the publisher's thread before it checks whether it must stop."""
 
 BATCH = 16
 
@@ -118,7 +118,7 @@ class MulticastPublisher(LanePublisher):
         self._is_stopped = False
         self._own_key = address_key(self._socket.getsockname())
         self._core.gate.own = self._own_key
-        self._wakes_ns = 0  # when the thread looks at the core's deadline again
+        self._wakes_ns = 0  # next time at which the thread checks the core's deadline
         self._failure: Exception | None = None
         self._service = threading.Thread(target=self._serve, name="penstock-publisher", daemon=True)
         self._service.start()

@@ -1,4 +1,4 @@
-"""ClientSession: the link of a client to one of several servers: made, kept, and made again elsewhere. It does no I/O.
+"""ClientSession: keeps a client linked to one of several servers, without I/O.
 
            Begin                    Connected              accept()                   leave(), LinkClosed, silence
     idle ────────► CONNECTING ────────────► LOGGING IN ────────────► IN USE ────────────────────────────────┐
@@ -9,10 +9,10 @@
 
     any ── a final refusal, fail() ──► over
 
-One link is in use. While it is, move() makes the next one (connecting, logging in), and use_next() changes over; so
-there may be one of each. The protocol's own part (which addresses there are, what a login is and whether an answer to
-it is good enough) belongs to the core that has a ClientSession as a part: it passes link events on to handle(), and
-carries out or passes on what that returns.
+While one link is in use, move() establishes the next one (connecting, logging in), and use_next() changes to it, so
+there may be one of each. The protocol's part (addresses, the content of a login, and whether its answer is acceptable)
+belongs to the core that owns the ClientSession. It passes link events to handle(), and carries out or passes on the
+returned instructions.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from penstock.net.core.heartbeat import Heartbeat
 from penstock.net.core.refusal_errors import RefusalErrors
 
 PINGS_PER_SILENCE = 3
-"""They show the server that an idle client is alive, and the client that an idle server is."""
+"""Number of pings per silence interval. Pings show the server that an idle client is alive, and the reverse."""
 
 U32_MAX = 2**32 - 1
 
@@ -35,11 +35,11 @@ U32_MAX = 2**32 - 1
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Look for a server."""
+    """Start to connect."""
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """The handshake that Connect asked for is done."""
+    """The handshake requested by Connect is complete."""
 
     attempt: int
     link: int
@@ -49,7 +49,7 @@ class ConnectFailed(msgspec.Struct, frozen=True):
     attempt: int
     why: str = ""
     is_stranger: bool = False
-    """The two sides do not have the same secret."""
+    """The two sides have different secrets."""
 
     is_hopeless: bool = False
     """The host name is unknown, or the configuration does not allow this connection."""
@@ -61,7 +61,7 @@ class LinkClosed(msgspec.Struct, frozen=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A control message came on a link."""
+    """A control message arrived on a link."""
 
     link: int
     message: Any
@@ -78,7 +78,7 @@ class Connect(msgspec.Struct, frozen=True):
 
 
 class LogIn(msgspec.Struct, frozen=True):
-    """Send the login on this link; accept(), refuse() or leave() follow from the answer."""
+    """Send the login on this link. The core then calls accept(), refuse() or leave(), depending on the answer."""
 
     link: int
 
@@ -91,7 +91,7 @@ class Say(msgspec.Struct, frozen=True):
 
 
 class SendData(msgspec.Struct, frozen=True):
-    """Send whole data frames on a link."""
+    """Send complete data frames on a link."""
 
     link: int
     data: bytes
@@ -102,15 +102,15 @@ class Close(msgspec.Struct, frozen=True):
 
 
 class LinkLeft(msgspec.Struct, frozen=True):
-    """Nothing that was sent on this link is answered any more. It is closed, or about to be."""
+    """Requests on this link will not be answered. The link is closed, or about to be."""
 
     link: int
     was_lost: bool
-    """It was in use, and no other link has taken its place."""
+    """True if the link was in use and no other link has replaced it."""
 
 
 class Over(msgspec.Struct, frozen=True):
-    """No server will take this client."""
+    """No server will accept this client."""
 
     error: PenstockError
 
@@ -119,29 +119,30 @@ Instruction: TypeAlias = Connect | LogIn | Say | Close | LinkLeft | Over
 
 
 class Addresses(Protocol):
-    """Which server is tried next, and the back-off before."""
+    """Chooses the next server and the back-off before the attempt."""
 
     def first(self) -> tuple[str, int]:
-        """The place to begin with, and the nanoseconds to wait before."""
+        """Return the first address, and the nanoseconds to wait before the attempt."""
         ...
 
     def next(self, lost: str, hint: str) -> tuple[str, int]:
-        """The same after a link or attempt was lost. `hint` is the place that the server has named, if it has."""
+        """Return the next address and wait after a link or attempt was lost. `hint` is the address that the server
+        named, if any."""
         ...
 
     @property
     def answer_ns(self) -> int:
-        """How long the place that is tried may take until the login is answered."""
+        """Time limit from the attempt until the answer to the login."""
         ...
 
     def pass_over(self) -> None:
-        """The place that was tried last is silent."""
+        """The last address did not answer."""
 
     def succeed(self, now_ns: int) -> None:
-        """The place that was tried last is in use."""
+        """The last address is in use."""
 
     def lose(self, now_ns: int) -> None:
-        """The link in use is lost."""
+        """The link in use was lost."""
 
 
 W = TypeVar("W")
@@ -152,19 +153,19 @@ class ClientSession(Generic[W]):
 
     def __init__(self, addresses: Addresses, refusals: RefusalErrors, *, silence_ns: int) -> None:
         self.link = 0
-        """The link in use; 0: there is none."""
+        """The link in use; 0: none."""
         self.welcome: W | None = None
         """The answer to the login on that link."""
         self.place = ""
         """The address of that link, or of the last one."""
         self.next_link = 0
-        """A link that is not in use yet."""
+        """The link that is being established, not in use yet."""
         self.next_welcome: W | None = None
         """The answer to the login on the next link."""
         self.candidate = ""
-        """The address of the next link, or of the present attempt; empty: none is under way."""
+        """The address of the next link, or of the current attempt; empty: none."""
         self.was_welcome = False
-        """A server has accepted the client once: its name and secret are right."""
+        """True if a server has accepted the client once, so that its name and secret are right."""
         self.is_over = False
         self._addresses = addresses
         self._refusals = refusals
@@ -206,11 +207,11 @@ class ClientSession(Generic[W]):
         return min((each for each in due if each is not None), default=None)
 
     def is_present(self, attempt: int) -> bool:
-        """False for an attempt that was given up, or has led to a link."""
+        """False for an attempt that was abandoned or has led to a link."""
         return attempt == self._attempt and bool(self.candidate) and self._retry_ns is None and not self.next_link
 
     def hear(self, link: int, now_ns: int) -> bool:
-        """Something came on a link. False: from a link that was left, so nothing of it counts any more."""
+        """Note data on a link. Return False for a link that was left, whose data is ignored."""
         if link == self.link and self._heartbeat is not None:
             if not self._is_paused:
                 self._heartbeat.heard(now_ns)
@@ -218,7 +219,7 @@ class ClientSession(Generic[W]):
         return link == self.next_link and link != 0
 
     def hear_answer(self, now_ns: int) -> None:
-        """The server has answered on the link in use: a ping would say nothing new."""
+        """The server has answered a request on the link in use, so the next ping can wait."""
         if self._heartbeat is not None:
             self._heartbeat.heard(now_ns)
             self._heartbeat.postpone_ping(now_ns)
@@ -227,8 +228,7 @@ class ClientSession(Generic[W]):
         return [Say(link, Pong(message.t1, now_ns, now_ns))] if isinstance(message, Ping) else []
 
     def pause(self) -> None:
-        """Nothing is read from the link in use, and nothing from the next one once it has its welcome: their silence
-        means nothing."""
+        """Stop reading from the link in use, and from the next link after its welcome: silence is not a failure now."""
         self._is_paused = True
         if self._heartbeat is not None:
             self._heartbeat.pause()
@@ -239,13 +239,13 @@ class ClientSession(Generic[W]):
         if self._heartbeat is not None:
             self._heartbeat.heard(now_ns)
 
-    # What the server says to the login
+    # Answers of the server to the login
 
     def expects_welcome(self, link: int) -> bool:
         return link == self.next_link and link != 0 and self.next_welcome is None
 
     def accept(self, welcome: W, now_ns: int) -> list[Instruction]:
-        """The server has accepted the login on the next link, which is used at once if no other is in use."""
+        """The server has accepted the login on the next link, which is used at once if no other link is in use."""
         self.next_welcome, self.was_welcome = welcome, True
         return [] if self.link else self.use_next(now_ns)
 
@@ -255,25 +255,25 @@ class ClientSession(Generic[W]):
         return self._take_instructions()
 
     def refuse(self, link: int, code: str, error: PenstockError, now_ns: int, *, hint: str = "") -> list[Instruction]:
-        """The server refuses this client; `hint` is where it shall go instead."""
+        """The server refuses this client; `hint` is the address to try instead."""
         if self._refusals.is_final(code, was_welcome=self.was_welcome):
             return self.fail(error)
         return self.leave(link, now_ns, hint=hint)
 
     def leave(self, link: int, now_ns: int, *, hint: str = "") -> list[Instruction]:
-        """Close the link, and go to another server."""
+        """Close the link and try another server."""
         self._end(link)
         self._closed(link, now_ns, hint)
         return self._take_instructions()
 
     def move(self, place: str, now_ns: int) -> list[Instruction]:
-        """Make a link to another server while the present one is in use, unless such a link is being made already."""
+        """Establish a link to another server while the current one is in use, unless that is already in progress."""
         if place and place != self.place and not self.candidate:
             self._seek((place, 0), now_ns)
         return self._take_instructions()
 
     def fail(self, error: PenstockError) -> list[Instruction]:
-        """It is over."""
+        """End the session with this error."""
         self.is_over = True
         self._end(self.link)
         self._end(self.next_link)
@@ -282,7 +282,7 @@ class ClientSession(Generic[W]):
         self._out.append(Over(error))
         return self._take_instructions()
 
-    # Inside
+    # Internals
 
     def _take_instructions(self) -> list[Instruction]:
         out, self._out = self._out, []
@@ -332,7 +332,7 @@ class ClientSession(Generic[W]):
         self._out.append(LogIn(link))
 
     def _give_up(self, now_ns: int, hint: str = "") -> None:
-        """The present attempt has failed: try the next address, unless a link is in use."""
+        """The current attempt has failed: try the next address, unless a link is in use."""
         if self.next_link:
             self._out.append(LinkLeft(self.next_link, was_lost=False))
         self.next_link, self.next_welcome = 0, None
@@ -389,8 +389,8 @@ R = TypeVar("R")
 
 
 class Requests(Generic[R]):
-    """The requests of a client that are not answered yet, by number. A new request has the number of no waiting
-    request, and none for which `is_used` is true."""
+    """A client's unanswered requests, by number. Numbers of waiting requests are skipped, and those for which `is_used`
+    is true."""
 
     def __init__(self, is_used: Callable[[int], bool] | None = None) -> None:
         self._waiting: dict[int, R] = {}
@@ -403,16 +403,16 @@ class Requests(Generic[R]):
         return self._numbers.next()
 
     def add(self, request: R) -> int:
-        """The number under which it is asked."""
+        """Add a request and return its number."""
         number = self.next_number()
         self._waiting[number] = request
         return number
 
     def take(self, number: int) -> R | None:
-        """The request that is answered by this number; None: there is none."""
+        """Remove and return the request of this number, if there is one."""
         return self._waiting.pop(number, None)
 
     def lose(self) -> list[R]:
-        """The link is gone: the requests to ask again on another one, in their order."""
+        """The link is lost: return the requests to repeat on the next link, in order."""
         lost, self._waiting = list(self._waiting.values()), {}
         return lost

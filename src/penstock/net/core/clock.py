@@ -24,7 +24,7 @@ PARTS_PER_MILLION = 1_000_000
 
 
 class ClockEstimate(msgspec.Struct, frozen=True):
-    """The peer's wall clock minus ours is offset_ns, give or take error_ns."""
+    """The peer's wall clock minus the local one is offset_ns, with an error of at most error_ns."""
 
     offset_ns: int
     error_ns: int
@@ -32,14 +32,14 @@ class ClockEstimate(msgspec.Struct, frozen=True):
     """Of the fastest exchange since a clock was last set."""
 
     samples: int
-    """Exchanges since then."""
+    """Number of exchanges since then."""
 
     age_ns: int
-    """Since the last exchange."""
+    """Time since the last exchange."""
 
 
 class ClockEstimator:
-    """Keeps one interval, however many samples it takes in. `now_ns` is of this side's monotonic clock."""
+    """Estimates a clock offset as one interval, in constant memory. `now_ns` is the local monotonic clock."""
 
     def __init__(self, config: ClockConfig, counters: Counters) -> None:
         self._config = config
@@ -51,13 +51,13 @@ class ClockEstimator:
         self._round_trip_ns = 0
 
     def add(self, sample: ClockSample, now_ns: int) -> None:
-        """Take in an exchange whose answer came at `now_ns`."""
+        """Add an exchange whose answer arrived at `now_ns`."""
         round_trip_ns = (sample.t4 - sample.t1) - (sample.t3 - sample.t2)
-        # the first end of the interval was true when the request left: the clocks have drifted since
+        # the lower bound held when the request was sent: the clocks have drifted since
         drift_ns = self._drift_ns(abs(sample.t4 - sample.t1))
         low_ns, high_ns = sample.t3 - sample.t4 - drift_ns, sample.t2 - sample.t1 + drift_ns
         if low_ns > high_ns or sample.t3 < sample.t2:
-            self._forget()  # a clock was set during the exchange, which therefore says nothing
+            self._forget()  # a clock was set during the exchange, which is therefore useless
             return
         if self._samples:
             grown_ns = self._drift_ns(now_ns - self._at_ns)
@@ -72,7 +72,7 @@ class ClockEstimator:
         self._counters.add("clock_samples")
 
     def estimate(self, now_ns: int) -> ClockEstimate | None:
-        """None while nothing is known, or when it is too old."""
+        """Return the estimate; None if there is none, or if it is too old."""
         age_ns = now_ns - self._at_ns
         if not self._samples or age_ns > self._config.age_ms_max * 1_000_000:
             return None
@@ -86,7 +86,7 @@ class ClockEstimator:
         self._samples = 0
 
     def _drift_ns(self, elapsed_ns: int) -> int:
-        """Rounded up, and one more for the rounding of the clocks themselves."""
+        """Rounded up, plus one for the rounding of the clocks themselves."""
         return -(-elapsed_ns * self._config.drift_ppm // PARTS_PER_MILLION) + 1
 
 
@@ -134,14 +134,16 @@ def encode_clock_packet(packet: ClockPacket) -> bytes:
 
 
 def decode_clock_packet(data: bytes) -> ClockPacket:
-    """Raises PacketError with the cause under which a driver counts it."""
+    """Raises PacketError with the cause that a driver counts."""
     if len(data) != CLOCK_PACKET_SIZE:
-        raise PacketError(f"{len(data)} bytes, a clock packet has {CLOCK_PACKET_SIZE}", cause=Cause.LENGTH)
+        raise PacketError(
+            f"the packet has {len(data)} bytes, a clock packet has {CLOCK_PACKET_SIZE}", cause=Cause.LENGTH
+        )
     magic, version, kind, _, cookie, t1, t2, t3 = _CHECKED.unpack_from(data)
     if magic != _MAGIC:
-        raise PacketError("no clock packet", cause=Cause.FOREIGN)
+        raise PacketError("not a clock packet", cause=Cause.FOREIGN)
     if version != _VERSION:
-        raise PacketError(f"version {version}, this is {_VERSION}", cause=Cause.VERSION)
+        raise PacketError(f"the packet has version {version}, expected {_VERSION}", cause=Cause.VERSION)
     if _CHECKSUM.unpack_from(data, _CHECKED.size)[0] != crc32c(data[: _CHECKED.size]):
         raise PacketError("the checksum is wrong", cause=Cause.CHECKSUM)
     if kind not in (ClockPacketKind.REQUEST, ClockPacketKind.RESPONSE):

@@ -1,13 +1,13 @@
-"""Control messages: msgpack maps with a `type`, one in each frame. What a subsystem says is a ControlProtocol.
+"""Control messages: msgpack maps with a `type`, one in each frame. A ControlProtocol has the messages of a subsystem.
 
     class Subscribe(msgspec.Struct, tag="subscribe", frozen=True):
         topic: str
 
     JOURNAL = ControlProtocol("journal", Version(1, 0), Subscribe | Unsubscribe)
 
-Every protocol also has the messages of the session (below): they open, keep and end a connection (session.py). Unknown
-fields are ignored and missing fields take their default, so that a minor version may add both.
-docs/reference/protocol/control.md has the bytes.
+Every protocol also has the session messages below, which open, keep and end a connection (session.py). Unknown fields
+are ignored and missing fields have their default, so that a minor version may add fields and messages.
+docs/reference/protocol/control.md describes the bytes.
 """
 
 import re
@@ -22,7 +22,7 @@ from penstock.base.errors import LocalProtocolError, RemoteProtocolError
 NONCE_SIZE = 32
 PROOF_SIZE = 32
 HANDSHAKE_SIZE_MAX = 1_024
-"""Bytes of a message before the peer is known."""
+"""Maximum size of a message before the peer is authenticated."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=NAME_PATTERN)]
 TEXT_SIZE_MAX = 256
@@ -30,16 +30,16 @@ Text = Annotated[str, msgspec.Meta(max_length=TEXT_SIZE_MAX)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 U64 = Annotated[int, msgspec.Meta(ge=0)]
-"""msgpack has no larger number than 2**64 - 1."""
+"""msgpack's largest number is 2**64 - 1."""
 
 Number = U32
-"""Of a request, which its answer names."""
+"""Number of a request, which its answer repeats."""
 
 Host = Annotated[str, msgspec.Meta(max_length=64)]
 Token = Annotated[str, msgspec.Meta(max_length=65_536)]
 Interest = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 Path = Annotated[str, msgspec.Meta(max_length=107)]
-"""Linux takes no more bytes for the name of a Unix socket."""
+"""The limit of Linux for the path of a Unix socket."""
 
 SegmentName = Annotated[str, msgspec.Meta(max_length=255)]
 Small = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
@@ -47,7 +47,7 @@ Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Version(NamedTuple):
-    """Other majors do not understand each other; a minor adds to the ones before it."""
+    """Different major versions are incompatible; a minor version adds to earlier ones."""
 
     major: int
     minor: int
@@ -63,17 +63,17 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     major: Small
     minor: Small
     node: Name
-    """Who speaks, for logs."""
+    """The sender's name, for logs."""
 
     nonce: Annotated[bytes, msgspec.Meta(min_length=NONCE_SIZE, max_length=NONCE_SIZE)]
-    """Never used before: makes the proofs of this connection good for no other."""
+    """Never used before, so that the proofs of this connection are invalid on any other."""
 
     wants_proof: bool
-    """Whether this side has a secret, and talks only to those who have it too."""
+    """True if this side has a secret and requires the peer to prove it."""
 
 
 class Proof(msgspec.Struct, tag="proof", frozen=True):
-    """Shows that this side knows the secret: the client's first, then the server's."""
+    """Proves knowledge of the secret: the client's proof comes first, then the server's."""
 
     proof: Annotated[bytes, msgspec.Meta(min_length=PROOF_SIZE, max_length=PROOF_SIZE)]
 
@@ -85,7 +85,7 @@ class Ping(msgspec.Struct, tag="ping", frozen=True):
 
 
 class Pong(msgspec.Struct, tag="pong", frozen=True):
-    """Answers a ping that came at t2 and is answered at t3 of this side's wall clock."""
+    """The answer to a ping that arrived at t2, sent at t3, both by this side's wall clock."""
 
     t1: Nanoseconds
     t2: Nanoseconds
@@ -93,7 +93,7 @@ class Pong(msgspec.Struct, tag="pong", frozen=True):
 
 
 class ErrorMessage(msgspec.Struct, tag="error", frozen=True):
-    """Why this side ends the connection."""
+    """The reason why this side ends the connection."""
 
     code: Text
     what: Text
@@ -101,14 +101,14 @@ class ErrorMessage(msgspec.Struct, tag="error", frozen=True):
 
 
 class Goodbye(msgspec.Struct, tag="goodbye", frozen=True):
-    """The last message of a connection that ends in order."""
+    """The last message of a connection that is closed in order."""
 
     reason: Text = ""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
-    """A server does not do what was asked for under this number; with number 0 it ends the connection. Protocols in
-    which a server refuses have this message, or one that adds fields. `code` is one of the protocol's."""
+    """A server refuses the request of this number; with number 0 it ends the connection. Protocols with refusals
+    have this message, or one with additional fields. `code` is one of the protocol's codes."""
 
     code: Text
     reason: Text
@@ -139,7 +139,7 @@ class ControlProtocol(Generic[M]):
 
     def __init__(self, name: str, version: Version, messages: Any) -> None:
         if re.fullmatch(r"[a-z][a-z0-9-]{0,63}", name) is None:
-            raise LocalProtocolError(f"{name!r} is no name for a protocol", hint="letters a-z, digits, -")
+            raise LocalProtocolError(f"{name!r} is not a valid protocol name", hint="use letters a-z, digits and -")
         self.name = name
         self.version = version
         self._kinds = _kinds_of(messages)
@@ -147,27 +147,30 @@ class ControlProtocol(Generic[M]):
         try:
             self._decoder = msgspec.msgpack.Decoder(SessionMessage | messages)
         except (TypeError, ValueError) as error:
-            raise LocalProtocolError(f"the messages of {name} do not go together: {error}") from None
+            raise LocalProtocolError(f"the messages of {name} are ambiguous: {error}") from None
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
     def encode(self, message: M, size_max: int) -> bytes:
         if type(message) not in self._kinds:
-            raise LocalProtocolError(f"{type(message).__name__} is no message of {self}")
+            raise LocalProtocolError(f"{type(message).__name__} is not a message of {self}")
         data = _ENCODER.encode(message)
         if len(data) > size_max:
-            raise LocalProtocolError(f"a {type(message).__name__} of {len(data)} bytes", hint=f"at most {size_max}")
+            raise LocalProtocolError(
+                f"the {type(message).__name__} has {len(data)} bytes", hint=f"the limit is {size_max}"
+            )
         return data
 
     def decode(self, payload: bytes) -> M | SessionMessage:
-        """A message of this protocol or of the session; UnknownMessageError when a later version could know it."""
+        """Decode a message of this protocol or of the session. UnknownMessageError means that a later version may
+        know it."""
         try:
             return cast("M | SessionMessage", self._decoder.decode(payload))
         except DECODE_ERRORS as error:
             if (kind := _type_of(payload)) is not None and kind not in self._tags:
                 raise UnknownMessageError(f"{self} has no message {kind[:64]!r}") from None
-            raise RemoteProtocolError(f"no message of {self}: {error}") from None
+            raise RemoteProtocolError(f"not a message of {self}: {error}") from None
 
 
 def encode_session(message: SessionMessage) -> bytes:
@@ -175,11 +178,11 @@ def encode_session(message: SessionMessage) -> bytes:
 
 
 def decode_session(payload: bytes) -> SessionMessage:
-    """One of Penstock's own messages: before the handshake is done there are no others."""
+    """Decode a session message: other messages are not allowed before the handshake is complete."""
     try:
         return cast("SessionMessage", _SESSION_DECODER.decode(payload))
     except DECODE_ERRORS as error:
-        raise RemoteProtocolError(f"no message of a handshake: {error}") from None
+        raise RemoteProtocolError(f"not a handshake message: {error}") from None
 
 
 def _type_of(payload: bytes) -> str | None:
@@ -195,7 +198,7 @@ def _kinds_of(messages: Any) -> tuple[type[msgspec.Struct], ...]:
     for kind in kinds:
         is_good = isinstance(kind, msgspec.inspect.StructType) and kind.tag_field == "type" and not kind.array_like
         if not is_good:
-            raise LocalProtocolError(f"{messages} is not made of messages", hint='msgspec.Struct with tag="name"')
+            raise LocalProtocolError(f"{messages} is not a union of messages", hint='msgspec.Struct with tag="name"')
     return tuple(kind.cls for kind in kinds if isinstance(kind, msgspec.inspect.StructType))
 
 

@@ -1,10 +1,10 @@
-"""The grammar of connections: what the cores on a byte stream are told (events) and what they answer (instructions).
+"""The events and instructions of the cores on a byte stream.
 
     ControlSession, WebSocketSession:   Connected, BytesReceived, EndOfStream, ReadingPaused, ReadingResumed, Send,
                                         Close, Tick
                                         -> SendBytes, Opened, Received, ClockSampled, Disconnect
 
-A session answers with Opened at most once, with Received only after it, and with Disconnect exactly once and last.
+A session returns Opened at most once, Received only after it, and Disconnect exactly once, as the last instruction.
 """
 
 from typing import Any, TypeAlias
@@ -19,11 +19,11 @@ from penstock.base.errors import PenstockError
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """The byte stream is there."""
+    """The byte stream is connected."""
 
 
 class BytesReceived(msgspec.Struct, frozen=True):
-    """The peer sent bytes; nothing is known about them yet. They may hold secrets, and are not shown in logs."""
+    """The peer sent bytes, which are not parsed yet. They may contain secrets, and are not shown in logs."""
 
     data: bytes
 
@@ -36,15 +36,15 @@ class EndOfStream(msgspec.Struct, frozen=True):
 
 
 class ReadingPaused(msgspec.Struct, frozen=True):
-    """The application is behind, so no bytes are taken until ReadingResumed: silence is not the peer's fault."""
+    """The application is slow, so no bytes are read until ReadingResumed: silence is not the peer's fault."""
 
 
 class ReadingResumed(msgspec.Struct, frozen=True):
-    """Bytes are taken again: from now on the peer must be heard of."""
+    """Bytes are read again: from now on the peer's silence counts."""
 
 
 class Send(msgspec.Struct, frozen=True):
-    """The application sends a message. It may hold secrets, and is not shown in logs."""
+    """Send a message of the application. It may contain secrets, and is not shown in logs."""
 
     message: Any
 
@@ -53,7 +53,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """The application is done."""
+    """The application closes the connection."""
 
     reason: str = ""
 
@@ -71,21 +71,21 @@ class SendBytes(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """The handshake is done; `peer` says with whom."""
+    """The handshake with `peer` is complete."""
 
     peer: Any
 
 
 class Received(msgspec.Struct, frozen=True):
-    """Hand a message to the application."""
+    """Pass a message to the application."""
 
     message: Any
 
 
 class ClockSample(msgspec.Struct, frozen=True):
-    """One exchange: the request left at `t1` and came at `t2`, the answer left at `t3` and came at `t4`.
+    """One exchange: the request was sent at `t1` and arrived at `t2`, the answer was sent at `t3` and arrived at `t4`.
 
-    t1 and t4 are of this side's wall clock, t2 and t3 of the peer's; nanoseconds.
+    t1 and t4 are times of the local wall clock, t2 and t3 of the peer's; nanoseconds.
     """
 
     t1: int
@@ -95,13 +95,13 @@ class ClockSample(msgspec.Struct, frozen=True):
 
 
 class ClockSampled(msgspec.Struct, frozen=True):
-    """A heartbeat was answered and says something about the peer's clock."""
+    """The answer to a heartbeat gave a sample of the peer's clock."""
 
     sample: ClockSample
 
 
 class Disconnect(msgspec.Struct, frozen=True):
-    """Send what was to be sent, then end the byte stream; `error` is None after a goodbye, given or taken."""
+    """Send what is buffered, then end the byte stream; `error` is None after a goodbye in either direction."""
 
     cause: Cause
     error: PenstockError | None

@@ -14,40 +14,40 @@ from penstock.base.errors import FrameError, LocalProtocolError
 
 LENGTH_SIZE = 4
 FRAME_SIZE_MAX = 2**32 - 1
-"""Bytes that a frame can carry at all; every connection has a lower bound of its own."""
+"""Maximum size of a frame's payload; every connection has its own lower limit."""
 
 
 def encode_frame(payload: Buffer) -> bytes:
     data = bytes(payload)
     if len(data) > FRAME_SIZE_MAX:
-        raise LocalProtocolError(f"a frame cannot carry {len(data)} bytes", hint=f"at most {FRAME_SIZE_MAX}")
+        raise LocalProtocolError(f"the payload has {len(data)} bytes", hint=f"the limit of a frame is {FRAME_SIZE_MAX}")
     return len(data).to_bytes(LENGTH_SIZE, "little") + data
 
 
 class FrameDecoder:
-    """Takes a stream's bytes as they come and gives its frames; keeps at most `size_max` + 4 bytes.
+    """Splits a byte stream into frames; buffers at most `size_max` + 4 bytes.
 
-    A frame that says it is longer than `size_max` is an error as soon as its length is there, whatever of it has
-    come. Then the stream is spoilt: nothing says where its next frame begins, and every further feed fails as well.
-    `size_max` may be raised between two feeds, for a peer that has become known.
+    A frame longer than `size_max` is an error as soon as its length has arrived. The stream is then unusable,
+    because the start of the next frame is unknown, and every further feed fails too. `size_max` may be raised
+    between two feeds, after the peer was authenticated.
     """
 
     def __init__(self, size_max: int) -> None:
         if not 0 <= size_max <= FRAME_SIZE_MAX:
-            raise LocalProtocolError(f"frames of {size_max} bytes cannot be", hint=f"0 to {FRAME_SIZE_MAX}")
+            raise LocalProtocolError(f"invalid frame size limit {size_max}", hint=f"choose 0 to {FRAME_SIZE_MAX}")
         self.size_max = size_max
         self._kept = bytearray()
         self._failure = ""
 
     @property
     def kept_size(self) -> int:
-        """Bytes of a frame that is not whole yet; above 0 at the end of a stream, it was cut."""
+        """Buffered bytes of an incomplete frame; above 0 at the end of a stream, the frame was truncated."""
         return len(self._kept)
 
     def feed(self, data: Buffer) -> list[bytes]:
-        """The payloads that these bytes complete, in order.
+        """Return the payloads that these bytes complete, in order.
 
-        FrameError.frames has those which came before the one that is too long.
+        FrameError.frames has the payloads before the frame that is too long.
         """
         if self._failure:
             raise FrameError(self._failure)
@@ -66,7 +66,7 @@ class FrameDecoder:
         return frames
 
     def _missing(self) -> int:
-        """Bytes until the length is known, then until the frame is whole."""
+        """Bytes missing until the length is known, then until the frame is complete."""
         if len(self._kept) < LENGTH_SIZE:
             return LENGTH_SIZE - len(self._kept)
         return LENGTH_SIZE + int.from_bytes(self._kept[:LENGTH_SIZE], "little") - len(self._kept)
@@ -75,5 +75,5 @@ class FrameDecoder:
         length = int.from_bytes(self._kept, "little")
         if length > self.size_max:
             self._kept = bytearray()
-            self._failure = f"a frame of {length} bytes, at most {self.size_max} are taken"
+            self._failure = f"the frame has {length} bytes, the limit is {self.size_max}"
             raise FrameError(self._failure, frames=frames)

@@ -1,8 +1,8 @@
-"""What the two sides of a handover say to each other, and who gets in; protocol/shared-memory.md. No I/O.
+"""The messages of a handover and the checks on both sides (protocol/shared-memory.md), without I/O.
 
-producer ──Challenge──► consumer      who I am to be convinced by: a nonce
-producer ◄──Request──── consumer      which segment, a nonce of its own, a proof that it knows the secret
-producer ──Grant──────► consumer      the producer's proof, and with it the file descriptors; or a Refusal
+producer ──Challenge──► consumer      a nonce, and whether a secret is required
+producer ◄──Request──── consumer      the segment, a nonce, and a proof of the secret
+producer ──Grant──────► consumer      the producer's proof, with the file descriptors; or a Refusal
 """
 
 import hmac
@@ -16,7 +16,7 @@ from penstock.net.secret import Secret
 
 HANDSHAKE_VERSION = 1
 HANDSHAKE_SIZE_MAX = 1_024
-"""Bytes of one message of the handshake."""
+"""Maximum size of one handshake message."""
 NONCE_SIZE = 32
 FDS_MAX = 4
 NAME_SIZE_MAX = 255
@@ -36,7 +36,7 @@ class Request(msgspec.Struct, tag="request", tag_field="type", frozen=True):
     name: Name
     nonce: Nonce
     proof: Proof
-    """Empty when the challenge asked for no secret."""
+    """Empty if the challenge did not require a secret."""
 
 
 class Grant(msgspec.Struct, tag="grant", tag_field="type", frozen=True):
@@ -54,12 +54,12 @@ _ANSWERS: msgspec.json.Decoder[Challenge | Grant | Refusal] = msgspec.json.Decod
 
 
 def decode_request(data: bytes) -> Request:
-    """What a consumer says; ValueError for anything else."""
+    """Decode a consumer's message. Anything else raises ValueError."""
     return _REQUESTS.decode(_bounded(data))
 
 
 def decode_answer(data: bytes) -> Challenge | Grant | Refusal:
-    """What a producer says; ValueError for anything else."""
+    """Decode a producer's message. Anything else raises ValueError."""
     return _ANSWERS.decode(_bounded(data))
 
 
@@ -72,14 +72,14 @@ def _bounded(data: bytes) -> bytes:
 def check_name(name: str) -> None:
     if not 1 <= len(name) <= NAME_SIZE_MAX or not name.isprintable():
         raise LocalProtocolError(
-            f"{name!r} is no name for a segment", hint=f"1 to {NAME_SIZE_MAX} printable characters"
+            f"{name!r} is not a valid segment name", hint=f"use 1 to {NAME_SIZE_MAX} printable characters"
         )
 
 
 def answer_challenge(challenge: Challenge, name: str, secret: Secret | None, nonce: bytes) -> Request:
-    """What the consumer asks for."""
+    """Return the consumer's request."""
     if challenge.version != HANDSHAKE_VERSION:
-        raise HandoverError(f"the producer speaks version {challenge.version}, not {HANDSHAKE_VERSION}")
+        raise HandoverError(f"the producer has version {challenge.version}, expected {HANDSHAKE_VERSION}")
     if challenge.needs_secret != (secret is not None):
         expected = "a secret" if challenge.needs_secret else "no secret"
         raise HandoverError(f"the producer expects {expected}", hint="both sides need the same configuration")
@@ -94,20 +94,20 @@ def check_grant(grant: Grant, request: Request, challenge: Challenge, secret: Se
 
 
 class Gate:
-    """The producer's decisions about one consumer at a time."""
+    """The producer's checks of one consumer at a time."""
 
     def __init__(self, uids: frozenset[int], secret: Secret | None) -> None:
         self._uids = uids
         self._secret = secret
 
     def challenge(self, uid: int, nonce: bytes) -> Challenge | Refusal:
-        """The first thing a consumer hears."""
+        """The producer's first message to a consumer."""
         if uid not in self._uids:
             return Refusal(Cause.FOREIGN_USER)
         return Challenge(HANDSHAKE_VERSION, nonce, self._secret is not None)
 
     def admit(self, data: bytes, nonce: bytes) -> Request | Refusal:
-        """What a consumer that got this nonce asks for, once it has proved that it may."""
+        """Check the request of a consumer that got this nonce, with its proof."""
         try:
             request = decode_request(data)
         except (ValueError, RecursionError):

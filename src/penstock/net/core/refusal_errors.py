@@ -1,11 +1,11 @@
-"""The errors that a client's application gets for the refusals of a server, and the refusals that end the client."""
+"""Errors for the refusals of a server, and the refusals that end a client."""
 
 from collections.abc import Collection, Mapping
 
 from penstock.base.errors import PenstockError, RefusedError
 
 TOKEN_CODES = frozenset({"token", "token-expired"})
-"""Refusals that a newer token may change."""
+"""Refusals that a newer token may resolve."""
 
 
 def by_code(*kinds: type[PenstockError]) -> dict[str, type[PenstockError]]:
@@ -13,9 +13,9 @@ def by_code(*kinds: type[PenstockError]) -> dict[str, type[PenstockError]]:
 
 
 class RefusalErrors:
-    """Of one protocol. `server` is the name of the other side in errors: agent, router. `kinds` has the error of each
-    code (by_code()); other codes are a RefusedError. `final` has the codes that another attempt would not change. A
-    code of `token` is final for a client that was never let in: its first token is wrong."""
+    """Errors of one protocol. `server` is the name of the other side in errors: agent, router. `kinds` has the error
+    of each code (by_code()); other codes are a RefusedError. `final` has the codes that another attempt would not
+    change. A code of `token` is final for a client that was never accepted: its first token is wrong."""
 
     def __init__(
         self,

@@ -1,15 +1,15 @@
 """A control connection as a core without I/O: handshake, versions, authentication, heartbeat, end.
 
     client                          server
-      │ Hello ───────────────────────► │      names, versions, nonces, whether a proof is wanted
+      │ Hello ───────────────────────► │      names, versions, nonces, whether a proof is required
       │ ◄─────────────────────── Hello │      without secrets both sides are open now
       │ Proof ───────────────────────► │      the client first: a server proves nothing to strangers
       │ ◄─────────────────────── Proof │      open
       │ ◄── messages, Ping, Pong ────► │
       │ Goodbye ─────────────────────► │      or Error, from either side, at any time
 
-The proofs are made over both Hello frames as they were on the wire, so nobody in between can change a version or a
-name unseen.
+The proofs cover both Hello frames as they were sent, so an attacker in between cannot change a version or name
+unnoticed.
 """
 
 from enum import Enum
@@ -73,7 +73,7 @@ Side: TypeAlias = Literal["client", "server"]
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """Whom a control connection is with: the node's name and the version both sides speak."""
+    """The peer of a control connection: its node name, and the version used by both sides."""
 
     node: str
     version: Version
@@ -104,7 +104,7 @@ class ControlSession(Generic[M]):
         counters: Counters,
     ) -> None:
         if len(nonce) != NONCE_SIZE:
-            raise LocalProtocolError(f"a nonce has {NONCE_SIZE} bytes, this one {len(nonce)}")
+            raise LocalProtocolError(f"the nonce has {len(nonce)} bytes, expected {NONCE_SIZE}")
         self._protocol = protocol
         self._side = side
         self._secret = secret
@@ -116,7 +116,7 @@ class ControlSession(Generic[M]):
         self._peer_hello: Hello | None = None
         self._statement = b""
         self._state = _State.NEW
-        # a server does not yet know who sends; a client may get Hello and long messages in one piece
+        # a server's peer is not authenticated yet; a client may get Hello and long messages in one read
         self._decoder = FrameDecoder(HANDSHAKE_SIZE_MAX if side == "server" else config.message_size_max)
         self._handshake_due_ns = 0
         self._heartbeat: Heartbeat | None = None
@@ -162,7 +162,7 @@ class ControlSession(Generic[M]):
 
     def _start(self, now_ns: int) -> None:
         if self._state is not _State.NEW:
-            raise LocalProtocolError("a session is connected once")
+            raise LocalProtocolError("the session was connected before")
         self._state = _State.HELLO
         self._handshake_due_ns = now_ns + self._config.handshake_ms * NS_PER_MS
         if self._side == "client":
@@ -171,16 +171,16 @@ class ControlSession(Generic[M]):
     def _tick(self, now_ns: int) -> None:
         if self._heartbeat is None:
             if self._state is not _State.NEW and now_ns >= self._handshake_due_ns:
-                what = f"the handshake was not done within {self._config.handshake_ms} ms"
+                what = f"the handshake was not complete within {self._config.handshake_ms} ms"
                 self._fail(Cause.SILENT, ConnectionLostError(what))
         elif self._heartbeat.is_silent(now_ns):
-            what = f"nothing was heard of the peer for {self._config.silence_ms} ms"
+            what = f"the peer was silent for {self._config.silence_ms} ms"
             self._fail(Cause.SILENT, ConnectionLostError(what))
         elif self._heartbeat.take_ping(now_ns):
             self._pinged = Ping(self._clock.wall_ns())
             self._send(self._pinged)
 
-    # What the peer says
+    # Messages of the peer
 
     def _take_bytes(self, data: bytes, now_ns: int) -> None:
         try:
@@ -237,7 +237,7 @@ class ControlSession(Generic[M]):
             case ErrorMessage():
                 self._take_error(message)
             case Goodbye():
-                self._end(Cause.GOODBYE, ConnectionLostError("the peer said goodbye before the handshake was done"))
+                self._end(Cause.GOODBYE, ConnectionLostError("the peer closed the connection during the handshake"))
             case _:
                 raise RemoteProtocolError(f"a {type(message).__name__} when {self._state.value}")
 
@@ -245,11 +245,11 @@ class ControlSession(Generic[M]):
         ours = self._protocol
         theirs = f"{hello.protocol} {hello.major}.{hello.minor}"
         if self._side == "server":
-            self._send(self._hello)  # also to one that is refused next, who then knows what is spoken here
+            self._send(self._hello)  # sent even to a refused peer, which then knows this side's version
         if hello.protocol != ours.name or hello.major != ours.version.major:
             raise VersionError(
                 f"the {self._side} speaks {ours}, the {self._other_side} {theirs}",
-                hint="they must be of the same protocol and major version",
+                hint="both sides need the same protocol and major version",
             )
         if hello.wants_proof != self._hello.wants_proof:
             owner = self._other_side if hello.wants_proof else self._side
@@ -297,13 +297,13 @@ class ControlSession(Generic[M]):
 
     def _take_error(self, message: ErrorMessage) -> None:
         code, what, hint = (_printable(text) for text in (message.code, message.what, message.hint))
-        self._end(Cause.REFUSED, RefusedError(f"the peer said: {what}", peer_code=code, hint=hint))
+        self._end(Cause.REFUSED, RefusedError(f"the peer ended the connection: {what}", peer_code=code, hint=hint))
 
-    # What this side says
+    # Messages of this side
 
     def _send_message(self, message: M) -> None:
         if self._state is not _State.OPEN:
-            raise LocalProtocolError("the handshake is not done", hint="wait for Opened")
+            raise LocalProtocolError("the handshake is not complete", hint="wait for Opened")
         self._out.append(SendBytes(encode_frame(self._protocol.encode(message, self._config.message_size_max))))
 
     def _send(self, message: SessionMessage) -> None:
@@ -326,5 +326,5 @@ def _label(side: Side) -> bytes:
 
 
 def _printable(text: str) -> str:
-    """The peer's words end up on somebody's terminal."""
+    """Replace unprintable characters: the peer's text may be shown on a terminal."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

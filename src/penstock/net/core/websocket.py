@@ -1,8 +1,8 @@
-"""A WebSocket connection as a core without I/O, on top of the websockets library, which knows RFC 6455.
+"""A WebSocket connection as a core without I/O, based on the websockets library, which implements RFC 6455.
 
-This module adds what a server on a hostile network needs: bounds on the handshake, on messages and on their number of
-fragments, a heartbeat, and one clear cause for every end. Nothing is compressed, so nothing can explode. Messages are
-str (text) and bytes (binary).
+This module adds the protection that a server on a hostile network needs: limits on the handshake, on messages and on
+their number of fragments, a heartbeat, and one clear cause for every end. Compression is off, so that messages cannot
+expand. Messages are str (text) and bytes (binary).
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,13 +50,13 @@ from penstock.net.core.heartbeat import Heartbeat
 WebSocketMessage: TypeAlias = str | bytes
 
 REASON_SIZE_MAX = 120
-"""Bytes of a close frame's reason; the RFC has room for 123."""
+"""Maximum size of the reason in a close frame; the RFC allows 123 bytes."""
 
 CLEAN_CODES = (CloseCode.NORMAL_CLOSURE, CloseCode.GOING_AWAY, CloseCode.NO_STATUS_RCVD)
 
 
 class WebSocketPeer(msgspec.Struct, frozen=True):
-    """What the opening handshake said; `headers` are those that were asked for, by lower-case name."""
+    """The result of the opening handshake; `headers` are the requested ones, by lower-case name."""
 
     path: str
     headers: dict[str, str]
@@ -64,13 +64,13 @@ class WebSocketPeer(msgspec.Struct, frozen=True):
 
 
 class WebSocketSession:
-    """What both sides share; made as WebSocketServerSession or WebSocketClientSession."""
+    """The common part of WebSocketServerSession and WebSocketClientSession."""
 
     def __init__(self, protocol: ServerProtocol | ClientProtocol, config: WebSocketConfig) -> None:
         self._protocol = protocol
         self._config = config
         self._handshake_size = 0
-        self._due_ns: int | None = None  # the handshake's, later the goodbye's
+        self._due_ns: int | None = None  # deadline of the handshake, later of the closing handshake
         self._heartbeat: Heartbeat | None = None
         self._fragments: list[bytes] = []
         self._is_text = False
@@ -117,14 +117,14 @@ class WebSocketSession:
         return self._due_ns if self._heartbeat is None else self._heartbeat.next_deadline_ns()
 
     def _begin(self) -> None:
-        """The first words, for the side that has them."""
+        """Send the first message, on the side that begins."""
 
     def _take_handshake(self, event: Request | Response) -> WebSocketPeer | None:
-        """The peer, if this opened the connection."""
+        """Return the peer if this message completed the handshake."""
         raise NotImplementedError
 
     def _refuse_handshake(self, status: HTTPStatus, what: str) -> None:
-        """Answer, if this side is the one that answers."""
+        """Refuse the handshake, with an answer on the server's side."""
         self._end(Cause.HANDSHAKE, RemoteProtocolError(what))
 
     def _tick(self, now_ns: int) -> None:
@@ -132,7 +132,7 @@ class WebSocketSession:
             if self._due_ns is not None and now_ns >= self._due_ns:
                 self._on_due()
         elif self._heartbeat.is_silent(now_ns):
-            what = f"nothing was heard of the peer for {self._config.silence_ms} ms"
+            what = f"the peer was silent for {self._config.silence_ms} ms"
             self._protocol.fail(CloseCode.POLICY_VIOLATION, "silent for too long")
             self._end(Cause.SILENT, ConnectionLostError(what))
         elif self._heartbeat.take_ping(now_ns):
@@ -142,7 +142,7 @@ class WebSocketSession:
         if self._is_closing:
             self._end(Cause.CLOSED, None)
         else:
-            what = f"the handshake was not done within {self._config.handshake_ms} ms"
+            what = f"the handshake was not complete within {self._config.handshake_ms} ms"
             self._end(Cause.SILENT, ConnectionLostError(what))
 
     def _close(self, reason: str, now_ns: int) -> None:
@@ -160,19 +160,21 @@ class WebSocketSession:
             raise LocalProtocolError("the connection is not open", hint="wait for Opened")
         data = message.encode() if isinstance(message, str) else message
         if len(data) > self._config.message_size_max:
-            raise LocalProtocolError(f"a message of {len(data)} bytes", hint=f"at most {self._config.message_size_max}")
+            raise LocalProtocolError(
+                f"the message has {len(data)} bytes", hint=f"the limit is {self._config.message_size_max}"
+            )
         if isinstance(message, str):
             self._protocol.send_text(data)
         else:
             self._protocol.send_binary(data)
 
-    # What the peer says
+    # Messages of the peer
 
     def _take_bytes(self, data: bytes, now_ns: int) -> None:
         if self._protocol.state is State.CONNECTING:
             self._handshake_size += len(data)
             if self._handshake_size > self._config.handshake_size_max:
-                what = f"a handshake of more than {self._config.handshake_size_max} bytes"
+                what = f"the handshake exceeds {self._config.handshake_size_max} bytes"
                 self._refuse_handshake(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, what)
                 return
         if self._heartbeat is not None:
@@ -193,23 +195,25 @@ class WebSocketSession:
             self._is_text = frame.opcode is Opcode.TEXT
         self._fragments.append(bytes(frame.data))
         if len(self._fragments) > self._config.fragments_max:
-            self._fail_message(CloseCode.MESSAGE_TOO_BIG, f"more than {self._config.fragments_max} fragments")
+            self._fail_message(
+                CloseCode.MESSAGE_TOO_BIG, f"the message has more than {self._config.fragments_max} fragments"
+            )
         elif frame.fin:
             data, self._fragments = b"".join(self._fragments), []
             try:
                 self._out.append(Received(data.decode() if self._is_text else data))
             except UnicodeDecodeError:
-                self._fail_message(CloseCode.INVALID_DATA, "a text that is not UTF-8")
+                self._fail_message(CloseCode.INVALID_DATA, "the text is not UTF-8")
 
     def _fail_message(self, code: CloseCode, what: str) -> None:
         if self._protocol.state is State.OPEN:
             self._protocol.fail(code, what)
         self._end(Cause.LENGTH if code is CloseCode.MESSAGE_TOO_BIG else Cause.MESSAGE, RemoteProtocolError(what))
 
-    # What follows from it
+    # Results
 
     def _settle(self) -> None:
-        """Send what the library wants sent, and say Disconnect when one of the two is done."""
+        """Send the library's output, and return Disconnect when either side has finished."""
         self._out += [SendBytes(data) for data in self._protocol.data_to_send() if data]
         if self._disconnect is None and (end := self._end_of_library()) is not None:
             self._end(*end)
@@ -237,8 +241,8 @@ class WebSocketSession:
 
 
 class WebSocketServerSession(WebSocketSession):
-    """`origins` are the web sites whose pages may connect, None for programs that send no origin; an empty sequence
-    of `subprotocols` asks for none."""
+    """`origins` are the web sites whose pages may connect, None for programs, which send no origin; with empty
+    `subprotocols`, none is required."""
 
     def __init__(
         self,
@@ -258,8 +262,8 @@ class WebSocketServerSession(WebSocketSession):
 
     def _take_handshake(self, event: Request | Response) -> WebSocketPeer | None:
         assert isinstance(event, Request)
-        if self._server.eof_sent:  # the library has already read on, and given up
-            self._end(Cause.HANDSHAKE, RemoteProtocolError("frames before the handshake was done"))
+        if self._server.eof_sent:  # the library has already read on and given up
+            self._end(Cause.HANDSHAKE, RemoteProtocolError("the peer sent frames before the handshake was complete"))
             return None
         if len(list(event.headers.raw_items())) > self._config.headers_max:
             self._refuse_handshake(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers")
@@ -276,7 +280,7 @@ class WebSocketServerSession(WebSocketSession):
 
 
 class WebSocketClientSession(WebSocketSession):
-    """`uri` is ws:// or wss://; the latter only says what is asked for, the driver makes the TLS connection."""
+    """`uri` is ws:// or wss://. It only determines the request; the driver makes the TLS connection."""
 
     def __init__(
         self,

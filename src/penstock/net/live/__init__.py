@@ -1,1 +1,1 @@
-"""What runs the cores of connections: streams, servers, clients, links, loops, handover of memory."""
+"""Drivers of the connection cores: streams, servers, clients, links, event loops, handover of memory."""

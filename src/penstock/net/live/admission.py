@@ -1,11 +1,11 @@
-"""Admission to a server, whatever its transport: the time limit of the first message, refusals, and the end of rights.
+"""Admission to a server, for any transport: the time limit of the first message, refusals, and the end of rights.
 
     handshake ─► expect() ─► first message: arrived() ─► served, until the connection ends or the rights do
                     │                │                                         │
                     └─ too late ─────┴─ refused ─► refuse() ◄─ watch_rights() ─┘
 
-A server says by `end` how its transport sends a last message and ends: the outbox of a control connection, a link.
-Everything happens in the loop's thread.
+The server passes `end`, which sends a last message on its transport and closes it: the outbox of a control connection,
+or a link. All calls are made in the thread of the loop.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ class RefusalMessages(Protocol[R]):
 
 
 class Admission(Generic[T, M]):
-    """Of the peers of one server. T are its transports, M its refusals.
+    """Admits the peers of one server. T are its transports, M its refusals.
 
-    `late` makes the error of a peer that sends no first message in time. `party` is the name of peers in logs; refusals
+    `late` makes the error for a peer without a first message in time. `party` is the kind of peer in logs; refusals
     are counted as `counter`, by `cause` or, without one, by their code.
     """
 
@@ -67,7 +67,7 @@ class Admission(Generic[T, M]):
         return set(self._timers)
 
     def expect(self, transport: T, seconds: float, **who: str) -> None:
-        """The first message of a peer comes within this time, or the peer is refused. `who` is for the log."""
+        """Refuse the peer if its first message does not arrive in this time. `who` is for the log."""
         self._timers[transport] = asyncio.get_running_loop().call_later(
             seconds, self._time_out, transport, seconds, who
         )
@@ -78,7 +78,7 @@ class Admission(Generic[T, M]):
             timer.cancel()
 
     def refuse(self, transport: T, error: PenstockError, **who: str) -> None:
-        """Refuse a peer; its connection ends."""
+        """Refuse a peer and end its connection."""
         self.note(self._refusals.code_of(error), str(error), **who)
         self.end(transport, self._refusals.of(error))
 
@@ -93,11 +93,11 @@ class Admission(Generic[T, M]):
         self._counters.add(self._counter, cause=self._cause or code)
 
     def _time_out(self, transport: T, seconds: float, who: dict[str, str]) -> None:
-        self.refuse(transport, self._late(f"there was no login within {seconds:g} s"), **who)
+        self.refuse(transport, self._late(f"no login within {seconds:g} s"), **who)
 
 
 async def watch_rights(check: Callable[[int], None]) -> None:
-    """Have `check` end the service of those whose rights have ended by the wall clock, until the task is cancelled."""
+    """Call `check` with the wall-clock time regularly, so that it ends parties with expired rights, until cancelled."""
     while True:
         check(time.time_ns())
         await asyncio.sleep(RIGHTS_CHECK_SECONDS)

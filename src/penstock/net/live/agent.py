@@ -1,4 +1,4 @@
-"""The loop that nodes run in: an asyncio agent on uvloop that stops in order, and the driver of any core.
+"""The event loop of nodes (asyncio on uvloop, with an orderly shutdown), and the driver of any core.
 
 async def main(stop: asyncio.Event) -> None:
     runner = CoreRunner(core, carry_out)
@@ -35,7 +35,7 @@ I = TypeVar("I")  # noqa: E741
 
 
 async def stopped_or_failed(stop: asyncio.Event, failed: "asyncio.Future[Any]") -> None:
-    """Wait until a node is told to stop, or cannot go on; what `failed` has to say is the caller's to ask."""
+    """Wait until `stop` is set or `failed` is done. The caller checks the result of `failed`."""
     stopped = asyncio.ensure_future(stop.wait())
     try:
         either: list[asyncio.Future[Any]] = [stopped, failed]
@@ -45,10 +45,10 @@ async def stopped_or_failed(stop: asyncio.Event, failed: "asyncio.Future[Any]") 
 
 
 class CoreRunner(Generic[E, I]):
-    """Gives events to a core, has its instructions carried out in order, and wakes it when its deadline has come.
+    """Passes events to a core, carries out its instructions in order, and wakes it at its deadline.
 
-    When the core or `carry_out` fails, that is logged with the events that led to it, nothing more is handled, and
-    run() raises it. Everything happens in the thread of the running loop.
+    An exception of the core or of `carry_out` is logged with the preceding events; then nothing more is handled, and
+    run() raises it. All calls are made in the thread of the running loop.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class CoreRunner(Generic[E, I]):
         events_max: int = EVENTS_MAX,
         after: Callable[[], None] | None = None,
     ) -> None:
-        """`after` is called after each event, when its instructions were carried out."""
+        """`after` is called after each event, when its instructions have been carried out."""
         self._core = core
         self._carry_out = carry_out
         self._after = after
@@ -78,14 +78,14 @@ class CoreRunner(Generic[E, I]):
         self._timer_ns = 0
         self._is_stopped = False
         self.failed: asyncio.Future[Exception] = self._loop.create_future()
-        """Done when the core has raised, with what it raised."""
+        """Done when the core has raised an exception, with that exception."""
 
         self._arm()
 
     def handle(self, event: E) -> None:
-        """Handle an event now, before those that wait: for events whose buffers are used again.
+        """Handle an event now, before waiting ones: for events whose buffers are reused.
 
-        A PenstockError says that the core did not take this event; it is the caller's to see to, and no failure.
+        A PenstockError means that the core refused this event. The caller handles it; the core has not failed.
         """
         try:
             self._step(event, may_refuse=True)
@@ -93,7 +93,7 @@ class CoreRunner(Generic[E, I]):
             self._arm()
 
     def give(self, event: E) -> None:
-        """Handle an event in one of the loop's next turns, in the order given."""
+        """Handle an event in one of the loop's next turns, in the order of the calls."""
         if self._is_stopped:
             return
         if len(self._waiting) >= self._events_max:
@@ -103,14 +103,15 @@ class CoreRunner(Generic[E, I]):
             self._turn = self._loop.call_soon(self._take_turn)
 
     def answer(self, event: E) -> None:
-        """What came of an instruction: while one is carried out, handle it right after the present event; else soon."""
+        """Handle the result of an instruction: right after the current event if called by `carry_out`, otherwise
+        soon."""
         if self._is_carrying_out:
             self._answers.append(event)
         else:
             self.give(event)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; raises what the core raised."""
+        """Run until `stop` is set. Raise the core's exception, if any."""
         try:
             await stopped_or_failed(stop, self.failed)
         finally:
@@ -119,7 +120,7 @@ class CoreRunner(Generic[E, I]):
             raise self.failed.result()
 
     def stop(self) -> None:
-        """Handle nothing more; what waits is dropped."""
+        """Stop handling events and drop the waiting ones."""
         self._is_stopped = True
         self._waiting.clear()
         self._answers.clear()
@@ -128,7 +129,7 @@ class CoreRunner(Generic[E, I]):
                 handle.cancel()
 
     def _take_turn(self) -> None:
-        """A bounded piece of work, so that sockets and timers of others get their turn as well."""
+        """Handle a limited number of events, so that other sockets and timers get their turn."""
         self._turn = None
         for _ in range(min(self._events_per_turn, len(self._waiting))):
             self._step(self._waiting.popleft())
@@ -175,7 +176,7 @@ class CoreRunner(Generic[E, I]):
             self.failed.set_result(error)
 
     def _arm(self) -> None:
-        """See to it that the timer goes off no later than the core's deadline; one that goes off early does no harm."""
+        """Set the timer to no later than the core's deadline; an early call does no harm."""
         if self._is_stopped:
             return
         deadline_ns = self._core.next_deadline_ns()
@@ -196,7 +197,7 @@ class CoreRunner(Generic[E, I]):
 
 
 def _outline(event: object) -> str:
-    """An event's type and the sizes of what it holds: its contents may be secrets."""
+    """Describe an event by its type and the sizes of its fields: the contents may be secret."""
     sizes = [
         f"{name}: {len(value)}"
         for name in getattr(event, "__struct_fields__", ())
@@ -208,9 +209,9 @@ def _outline(event: object) -> str:
 def run_agent(
     main: Callable[[asyncio.Event], Awaitable[None]], *, name: str, stop_seconds: float = STOP_SECONDS
 ) -> int:
-    """Run `main(stop)` until it returns, and give the process's exit status.
+    """Run `main(stop)` until it returns. Return the exit status of the process.
 
-    The first SIGINT or SIGTERM sets `stop`; main then has `stop_seconds` to end in order (status 0). A second signal,
+    The first SIGINT or SIGTERM sets `stop`; main then has `stop_seconds` to shut down (status 0). A second signal,
     or the end of that time, cancels it (status 128 + the signal's number). An error is logged (status 1).
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -264,6 +265,6 @@ class _Agent:
             asyncio.get_running_loop().call_later(self._stop_seconds, self._task.cancel)
         else:
             self._task.cancel()
-            signal.signal(number, signal.SIG_DFL)  # a third one needs nobody's consent
+            signal.signal(number, signal.SIG_DFL)  # a third signal ends the process at once
         self._signal = number
         self._stop.set()

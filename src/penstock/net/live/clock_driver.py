@@ -1,7 +1,7 @@
-"""The exchange of timestamps over UDP: a server that answers, a client that asks.
+"""The exchange of timestamps over UDP: server and client.
 
-A response is as long as its request, so a forged sender's address gains an attacker nothing. Where the kernel says
-when a datagram came (SO_TIMESTAMPNS), that time is used: the wait until this process ran is not the network's.
+A response is as long as its request, so forged source addresses do not amplify traffic. If the kernel provides the
+arrival time of a datagram (SO_TIMESTAMPNS), that time is used, which excludes the scheduling delay of this process.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from penstock.net.core.clock import (
 from penstock.net.core.events import ClockSample
 
 SO_TIMESTAMPNS = 35
-"""Linux; Python has no name for it. The ancillary data has the same number and a timespec."""
+"""The option on Linux, which Python does not name. The ancillary data has the same number and a timespec."""
 
 TIMESPEC = struct.Struct("@qq")
 DATAGRAMS_PER_TURN = 64
@@ -37,13 +37,13 @@ COOKIE_LIMIT = 2**64
 UNANSWERED_MAX = 3
 
 SocketAddress: TypeAlias = Any
-"""As the socket module gives it: (host, port) or, for IPv6, four of them."""
+"""As the socket module returns it: (host, port), or four values for IPv6."""
 
 log = logger("net.clock")
 
 
 class _ClockSocket:
-    """A UDP socket that hands every good packet over with the wall-clock time at which it came."""
+    """A UDP socket that passes on every valid packet with the wall-clock time of its arrival."""
 
     def __init__(
         self, took: Callable[[ClockPacket, int, SocketAddress], None], clock: Clock, counters: Counters
@@ -86,7 +86,7 @@ class _ClockSocket:
                 self.socket.send(data)
             else:
                 self.socket.sendto(data, address)
-        except OSError as error:  # a full buffer or a refusal: like a datagram lost on the way
+        except OSError as error:  # a full buffer or a refusal: equivalent to a lost datagram
             log.debug("clock_packet_not_sent", error=repr(error))
 
     def _read(self) -> None:
@@ -97,7 +97,7 @@ class _ClockSocket:
                 data, ancillary, _, address = self.socket.recvmsg(CLOCK_PACKET_SIZE + 1, socket.CMSG_SPACE(16))
             except BlockingIOError:
                 return
-            except OSError as error:  # the peer's host said that nobody listens there
+            except OSError as error:  # the peer's host reports a closed port
                 log.debug("clock_packet_refused", error=repr(error))
                 return
             try:
@@ -105,7 +105,8 @@ class _ClockSocket:
             except PacketError as error:
                 self._counters.add("packets_dropped", cause=error.cause)
                 continue
-            waited_ns = _waited_ns(ancillary)  # before the clock is read: late times keep the bounds true, early do not
+            # before the clock is read: a late time keeps the bounds valid, an early one does not
+            waited_ns = _waited_ns(ancillary)
             self._took(packet, self._clock.wall_ns() - waited_ns, address)
 
     def drop(self, cause: Cause) -> None:
@@ -113,7 +114,7 @@ class _ClockSocket:
 
 
 def _waited_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """How long ago the kernel received a datagram; 0 if it does not say, or cannot be right."""
+    """Time since the kernel received a datagram; 0 if the kernel does not provide it, or if it is implausible."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
             seconds, nanoseconds = TIMESPEC.unpack(data)
@@ -123,7 +124,7 @@ def _waited_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 class ClockServer:
-    """Answers requests from start() to close(); port 0 takes a free one."""
+    """Answers requests from start() to close(); port 0 is any free port."""
 
     def __init__(
         self,
@@ -169,7 +170,7 @@ class ClockServer:
 
 
 class ClockClient:
-    """Asks one server, one request at a time."""
+    """Queries one server, one request at a time."""
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class ClockClient:
         return self._estimator.estimate(self._clock.now_ns())
 
     async def exchange(self, timeout_seconds: float = 1.0) -> bool:
-        """Ask once; whether an answer came in time."""
+        """Send one request. Return True if an answer came in time."""
         self._answered.clear()
         cookie = self._randomness.below(COOKIE_LIMIT)
         self._request = ClockPacket(ClockPacketKind.REQUEST, cookie, self._clock.wall_ns())
@@ -216,7 +217,8 @@ class ClockClient:
         return True
 
     async def measure(self, exchanges: int, *, pause_seconds: float = 0.01) -> ClockEstimate:
-        """The estimate after so many exchanges, answered or not; UnreachableError if the first few were not."""
+        """Return the estimate after this number of exchanges, answered or not. Raise UnreachableError if the first
+        few were not answered."""
         for number in range(exchanges):
             if number:
                 await asyncio.sleep(pause_seconds)
@@ -225,7 +227,7 @@ class ClockClient:
                 break
         if (estimate := self.estimate()) is None:
             raise UnreachableError(
-                "no answer", where=f"{self._host}:{self._port}", hint="does `penstock clock serve` run there?"
+                "no answer", where=f"{self._host}:{self._port}", hint="start `penstock clock serve` there"
             )
         return estimate
 

@@ -1,11 +1,11 @@
-"""The client side of a control connection, in an asyncio loop: dialled, logged in, kept, and dialled again.
+"""The client side of a control connection, in an asyncio loop: connects, logs in, and reconnects.
 
     dial and handshake ─► log_in() ─► resume() ─► attached: requests, answers, messages ─► lost() ─► back-off ─┐
            ▲                                                                                                  │
            └──────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-One driver for the clients of nodes (engine/live/link.py) and filter modules (filter/client/link.py). A subclass logs
-in, and asks again for what it holds when there is a new connection. Requests have numbers; an answer names its request.
+The clients of nodes (engine/live/link.py) and filter modules (filter/client/link.py) share this driver. A subclass logs
+in, and repeats its subscriptions on a new connection. Requests have numbers, which their answers repeat.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ A = TypeVar("A")
 
 
 class ControlClient(Generic[M]):
-    """Runs in a loop from run() until close(), or until a final refusal. The coroutines are for that loop. `server` is
-    the name of the other side in logs and errors: node, filter."""
+    """Runs in a loop from run() until close(), or until a final refusal. The coroutines belong to that loop.
+    `server` is the kind of server in logs and errors: node, filter."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class ControlClient(Generic[M]):
         log: Logger,
     ) -> None:
         self.failure: PenstockError | None = None
-        """Why there will be no connection any more."""
+        """The error that prevents any further connection."""
         self.trouble: PenstockError | None = None
-        """Why the last connection ended, or could not be made."""
+        """The reason why the last connection ended, or could not be made."""
         self.attached = threading.Event()
-        """Set while the server holds everything that was asked for."""
+        """Set while the server has confirmed all requests of resume()."""
         self.address = address
         self.connection: ControlConnection[M] | None = None
         """Set while requests can be made."""
@@ -98,23 +98,23 @@ class ControlClient(Generic[M]):
                 await asyncio.sleep(backoff.next_seconds(error))
 
     async def close(self) -> None:
-        """End the connection, and wait until it has ended."""
+        """End the connection and wait for its end."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    # For a subclass
+    # To be implemented by a subclass
 
     async def log_in(self, connection: ControlConnection[M]) -> None:
-        """Send the first message and take its answer (first_answer())."""
+        """Send the first message and handle its answer (first_answer())."""
         raise NotImplementedError
 
     async def resume(self) -> None:
-        """Ask the server again for everything that it should hold."""
+        """Repeat all requests whose effect the server should keep."""
         raise NotImplementedError
 
     async def take(self, message: M) -> None:
-        """Handle a message that is no answer. Later messages wait until this returns."""
+        """Handle a message that is not an answer. Later messages wait until this returns."""
         raise NotImplementedError
 
     async def read_message(self, message: M, connection: ControlConnection[M]) -> None:
@@ -125,25 +125,25 @@ class ControlClient(Generic[M]):
             await self.take(message)
 
     def answer(self, message: M) -> bool:
-        """Give an answer to its request, if the request still waits. False: the message is no answer."""
+        """Pass an answer to its request, if that still waits. Return False if the message is not an answer."""
         raise NotImplementedError
 
     def is_final(self, error: RefusedError) -> bool:
-        """True if another attempt would be refused as well."""
+        """True if another attempt would be refused too."""
         raise NotImplementedError
 
     def note_refusal(self, error: RefusedError) -> None:
-        """The server does not let this client in, or no longer holds something."""
+        """The server has refused this client, or ended something."""
         self._log.warning(
             f"{self._server}_refused", **{self._server: self.where}, code=error.peer_code, reason=error.what
         )
 
     def lost(self, error: PenstockError) -> None:
-        """The connection is gone, or could not be made."""
+        """The connection was lost, or could not be made."""
         raise NotImplementedError
 
     def is_used(self, number: int) -> bool:
-        """True if a number cannot be that of a new request."""
+        """True if a new request cannot have this number."""
         return number in self._requests
 
     def refusal(self, message: Refused) -> RefusedError:
@@ -160,12 +160,12 @@ class ControlClient(Generic[M]):
             await self.log_in(connection)
             reading = asyncio.create_task(self._read(connection))
             try:
-                self.connection = connection  # from here on requests are sent at once
+                self.connection = connection  # requests may be sent from here on
                 await self.resume()
                 self.attached.set()
                 self._log.info(f"{self._server}_attached", **{self._server: self.where})
             except ConnectionLostError:
-                await reading  # its error says why
+                await reading  # raises the error of the connection
                 raise
             else:
                 await reading
@@ -174,13 +174,13 @@ class ControlClient(Generic[M]):
                 await asyncio.gather(reading, return_exceptions=True)
 
     async def first_answer(self, connection: ControlConnection[M], login: M, kind: type[A]) -> A:
-        """Send the first message; the answer is of this kind, or an error is raised."""
+        """Send the first message and return its answer. Raise an error if the answer has another type."""
         await connection.send(login)
         answer = await connection.receive()
         if isinstance(answer, Refused):
             raise self.refusal(answer)
         if not isinstance(answer, kind):
-            raise RemoteProtocolError(f"the {self._server} does not answer with {kind.__name__}", where=self.where)
+            raise RemoteProtocolError(f"the {self._server} did not answer with {kind.__name__}", where=self.where)
         return answer
 
     async def _read(self, connection: ControlConnection[M]) -> None:
@@ -202,15 +202,15 @@ class ControlClient(Generic[M]):
         self.attached.clear()
         self.lost(error)
 
-    # Requests; a refusal is a RefusedError with its code as peer_code
+    # Requests. A refusal raises RefusedError with its code as peer_code
 
     async def ask(self, question: Callable[[int], M], kind: type[A]) -> A:
-        """Send a request, and wait for its answer."""
+        """Send a request and return its answer."""
         async with self.request(question) as answers:
             return await answers.get(kind)
 
     def request(self, question: Callable[[int], M], number: int = 0) -> "Request[M]":
-        """A request, for those with several answers. UnreachableError if there is no connection."""
+        """Prepare a request with several answers. Raise UnreachableError if there is no connection."""
         if self.connection is None:
             raise UnreachableError(f"the {self._server} is not connected", where=self.where)
         number = number or self.next_number()
@@ -220,7 +220,7 @@ class ControlClient(Generic[M]):
         return self._numbers.next()
 
     def give_answer(self, number: int, message: M) -> None:
-        """Give an answer to the request of this number, if it still waits."""
+        """Pass an answer to the request of this number, if that still waits."""
         if (waiting := self._requests.get(number)) is not None:
             waiting.put_nowait(message)
 
@@ -256,7 +256,7 @@ class Request(Generic[M]):
         self._requests.pop(self._number, None)
 
     async def get(self, kind: type[A]) -> A:
-        """The next answer."""
+        """Return the next answer."""
         answer = await self._answers.get()
         if isinstance(answer, kind):
             return answer
@@ -264,4 +264,4 @@ class Request(Generic[M]):
             raise self._refusal(answer)
         if isinstance(answer, PenstockError):
             raise answer
-        raise RemoteProtocolError(f"the server answers with {type(answer).__name__}")
+        raise RemoteProtocolError(f"the server answered with {type(answer).__name__}")

@@ -1,4 +1,4 @@
-"""Control connections on TCP: a server, a client, and the rule that nothing leaves the host unprotected.
+"""Control connections on TCP: server and client. Unprotected connections are limited to the loopback interface.
 
 server = ControlServer(JOURNAL, serve, node="journal-1")
 async with server, await connect_control(JOURNAL, "127.0.0.1", server.port, node="reader") as connection:
@@ -27,7 +27,7 @@ M = TypeVar("M")
 
 
 class ControlConnection(StreamConnection[M, Peer]):
-    """One control connection. Its heartbeat also says how far the peer's wall clock is from ours."""
+    """One control connection. Its heartbeat also estimates the offset of the peer's wall clock."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ControlConnection(StreamConnection[M, Peer]):
         super().__init__(session, reader, writer, config=config, counters=counters, clock=clock)
 
     def clock_estimate(self) -> ClockEstimate | None:
-        """The peer's wall clock minus ours, or None while no heartbeat was answered."""
+        """The peer's wall clock minus the local one; None before the first answered heartbeat."""
         return self._estimator.estimate(self.clock.now_ns())
 
     def sampled(self, instruction: ClockSampled) -> None:
@@ -112,7 +112,7 @@ async def connect_control(
     config: ControlConfig | None = None,
     counters: Counters | None = None,
 ) -> ControlConnection[M]:
-    """A connection whose handshake is done."""
+    """Return a connection whose handshake is complete."""
     require_protection(host, secret, tls)
     require_verified(host, tls)
     config = config or ControlConfig()
@@ -125,10 +125,10 @@ async def connect_control(
 
 
 def require_verified(host: str, tls: ssl.SSLContext | None) -> None:
-    """Raise if `tls` would accept any certificate for a host other than this one."""
+    """Raise if `tls` would accept any certificate for another host."""
     if tls is not None and not is_loopback(host) and (tls.verify_mode != ssl.CERT_REQUIRED or not tls.check_hostname):
         raise ConfigurationError(
-            "this TLS context takes any certificate", where=host, hint="use ssl.create_default_context(cafile=…)"
+            "this TLS context accepts any certificate", where=host, hint="use ssl.create_default_context(cafile=…)"
         )
 
 
@@ -136,7 +136,7 @@ def require_protection(host: str, secret: Secret | None, tls: ssl.SSLContext | N
     missing = [name for name, value in (("TLS", tls), ("a secret", secret)) if value is None]
     if missing and not is_loopback(host):
         raise ConfigurationError(
-            f"a control connection beyond this host needs {' and '.join(missing)}",
+            f"a control connection beyond the loopback interface needs {' and '.join(missing)}",
             where=host,
-            hint="give it tls= and secret=, or use 127.0.0.1",
+            hint="pass tls= and secret=, or use 127.0.0.1",
         )

@@ -1,8 +1,8 @@
-"""Outgoing links: dialled on request of a core, kept by number, and ended.
+"""Outgoing links: connected on request of a core, numbered, and closed.
 
-The core numbers its attempts; a link has a number of its own. `user` is told in the loop's thread what becomes of each
-attempt and link. The back-off between attempts is the core's. For a connection without a core,
-Redialling repeats attempts.
+The core numbers its attempts; each link has a number too. `user` is notified of attempts and links in the thread of
+the loop. The core decides on the back-off between attempts. For a connection without a core, Redialling repeats
+attempts.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ class DiallingUser(Protocol):
 
 
 class Dialling:
-    """`links` are those whose handshake is done. `next_number` draws the number of a link, if the user has other links
-    besides; `on_writable` is called when a link takes more bytes."""
+    """`links` are the links with a complete handshake. `next_number` returns the number of a new link, if the user
+    also has other links; `on_writable` is called when a link accepts more bytes."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Dialling:
         self._made: set[Link] = set()
         self._attempts: dict[int, int] = {}  # by link
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unreachable: dict[str, str] = {}  # by place: the reason that was logged last
+        self._unreachable: dict[str, str] = {}  # by address: the reason that was logged last
         self._last_number = 0
         self._next_number = next_number or self._count
         self._on_writable = on_writable
@@ -71,7 +71,7 @@ class Dialling:
         task.add_done_callback(self._tasks.discard)
 
     def write(self, number: int, data: bytes) -> None:
-        """Write to a link, if it is still there."""
+        """Write to a link if it still exists."""
         if (link := self.links.get(number)) is not None:
             link.write(data)
 
@@ -80,7 +80,7 @@ class Dialling:
             link.close()
 
     async def stop(self) -> None:
-        """Give up attempts that are under way; links stay."""
+        """Cancel attempts in progress; links stay open."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -91,7 +91,7 @@ class Dialling:
 
     @property
     def made(self) -> set[Link]:
-        """The connected links, also those whose handshake is not done."""
+        """The connected links, including those with an incomplete handshake."""
         return set(self._made)
 
     def _count(self) -> int:
@@ -126,7 +126,7 @@ class Dialling:
             if not link.is_over:
                 self._made.add(link)
 
-    # What links tell
+    # Events of links
 
     def opened(self, link: Link, peer: Peer) -> None:
         self.links[link.number] = link
@@ -136,7 +136,7 @@ class Dialling:
         self._user.link_received(link, data)
 
     def writable(self, link: Link) -> None:
-        """Without `on_writable`, the user bounds what it writes by windows of its own."""
+        """Without `on_writable`, the user bounds its writes with its own windows."""
         if self._on_writable is not None:
             self._on_writable(link)
 
@@ -174,7 +174,7 @@ class Redialling:
         self._is_first = True
 
     def succeeded(self) -> None:
-        """The connection is in use: the back-off starts again."""
+        """The connection is in use: reset the back-off."""
         self._backoff.succeeded()
         self._known = ""
 
@@ -204,8 +204,8 @@ class Redialling:
 async def redial(
     connect: Callable[[], Awaitable[bool]], backoff: Backoff, report: Callable[[PenstockError, bool], None]
 ) -> None:
-    """Connect again and again, until the task is cancelled. `connect` returns when its connection has ended: True if
-    the connection was in use. `report` is that of Redialling."""
+    """Connect repeatedly until the task is cancelled. `connect` returns when its connection has ended: True if the
+    connection was in use. `report` is that of Redialling."""
     async for attempt in Redialling(backoff, report):
         with attempt:
             if await connect():

@@ -1,14 +1,14 @@
-"""Shared memory handed from one process to another: file descriptors on an authenticated Unix socket.
+"""Handover of shared memory between processes: file descriptors over an authenticated Unix socket.
 
-The producer offers segments by name, the consumer asks for one:
+The producer offers segments by name, and the consumer requests one:
 
     with Handover("/run/user/1000/plant/handover") as handover:
         handover.offer("quotes", ring.segment)
 
     with receive_segment("/run/user/1000/plant/handover", "quotes") as segment: ...
 
-The kernel says which user the other side is; a shared secret, if there is one, is proved by both sides without being
-sent. The connection stays open as a lifeline: when one process ends, the other learns of it.
+The kernel identifies the peer's user; if a shared secret is configured, both sides prove it without sending it. The
+connection stays open as a lifeline, which tells each process when the other one ends.
 
 Paths are those of net.unix: a file, or @ and a name.
 """
@@ -56,20 +56,20 @@ T = TypeVar("T", Challenge, Grant)
 
 
 class HandoverConfig(Config, frozen=True):
-    """Bounds of the producer's side."""
+    """Limits of the producer's side."""
 
     connections_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 64
-    """Consumers at a time, those in their handshake included."""
+    """Maximum number of consumers, including those in the handshake."""
 
     handshake_timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 1_000
-    """How long a consumer may take to ask for its segment."""
+    """Time limit for a consumer to request its segment."""
 
     uids_allowed: tuple[int, ...] = ()
-    """Users whose processes may connect besides the producer's own."""
+    """Users whose processes may connect, in addition to the producer's user."""
 
 
 class Consumer(msgspec.Struct, frozen=True):
-    """A process that was given a segment and is still there."""
+    """A process that was given a segment and is still connected."""
 
     segment_name: str
     pid: int
@@ -84,10 +84,10 @@ def receive_segment(
     timeout_ns: int = TIMEOUT_NS_DEFAULT,
     uids_allowed: tuple[int, ...] = (),
 ) -> Segment:
-    """Ask the producer at `path` for the segment it offers as `name`; the caller closes it.
+    """Request a segment from the producer at `path` by name; the caller closes the segment.
 
-    HandoverError when nobody listens, the producer is another user's (other than `uids_allowed`), refuses, or does
-    not know the secret.
+    Raises HandoverError if nothing listens there, if the producer belongs to another user (not in `uids_allowed`),
+    refuses, or does not know the secret.
     """
     check_name(name)
     where, deadline_ns = str(path), time.monotonic_ns() + timeout_ns
@@ -96,7 +96,7 @@ def receive_segment(
         try:
             uid = connection.credentials()[1]
             if uid not in (os.geteuid(), *uids_allowed):
-                raise HandoverError(f"the producer runs as user {uid}", hint="uids_allowed names users to trust")
+                raise HandoverError(f"the producer runs as user {uid}", hint="add trusted users to uids_allowed")
             return _ask(connection, name, secret, deadline_ns)
         except BaseException:
             connection.close()
@@ -105,12 +105,13 @@ def receive_segment(
         raise HandoverError("no answer in time", where=where) from None
     except OSError as error:
         raise HandoverError(
-            f"no answer: {error.strerror or error}", where=where, hint="is the producer running, and are you its user?"
+            f"no answer: {error.strerror or error}", where=where, hint="check that the producer is running as your user"
         ) from None
 
 
 async def await_segment(path: str, name: str, *, secret: Secret | None) -> Segment:
-    """receive_segment() for a loop, in a thread: what comes after the task was cancelled is closed there."""
+    """receive_segment() for a loop, in a thread. A segment that arrives after the task was cancelled is closed
+    there."""
     received: list[Segment] = []
     guard, is_over = threading.Lock(), threading.Event()
 
@@ -142,7 +143,7 @@ def _ask(connection: Connection, name: str, secret: Secret | None, deadline_ns: 
     try:
         check_grant(grant, request, challenge, secret)
         if len(fds) != grant.fd_count:
-            raise HandoverError(f"{len(fds)} file descriptors came instead of {grant.fd_count}")
+            raise HandoverError(f"received {len(fds)} file descriptors instead of {grant.fd_count}")
     except HandoverError:
         close_all(fds)
         raise
@@ -150,23 +151,24 @@ def _ask(connection: Connection, name: str, secret: Secret | None, deadline_ns: 
 
 
 def _answer(connection: Connection, kind: type[T], deadline_ns: int) -> tuple[T, list[int]]:
-    """The producer's next message and its descriptors; HandoverError for a refusal or anything else."""
+    """Return the producer's next message and its descriptors. Raise HandoverError for a refusal or an invalid
+    message."""
     data, fds = connection.receive(HANDSHAKE_SIZE_MAX, FDS_MAX, max(1, deadline_ns - time.monotonic_ns()))
     try:
         message = decode_answer(data)
     except (ValueError, RecursionError) as error:
         close_all(fds)
-        raise HandoverError(f"the producer's answer cannot be read: {error}") from None
+        raise HandoverError(f"cannot decode the producer's answer: {error}") from None
     if isinstance(message, kind):
         return message, fds
     close_all(fds)
     if isinstance(message, Refusal):
-        raise HandoverError(f"the producer refuses: {message.cause}")
-    raise HandoverError(f"the producer answers with a {type(message).__name__}")
+        raise HandoverError(f"the producer refused: {message.cause}")
+    raise HandoverError(f"the producer answered with a {type(message).__name__}")
 
 
 class _Peer:
-    """A consumer on the producer's side, from its connection to its end."""
+    """A consumer's connection on the producer's side."""
 
     def __init__(self, connection: Connection, deadline_ns: int) -> None:
         self.connection = connection
@@ -179,7 +181,7 @@ class _Peer:
 class Handover:
     """Serves segments from `start()` to `close()`, in a thread of its own.
 
-    `secret` must then be known to consumers too. `counters` tells what was granted and refused.
+    With `secret`, consumers need the same secret. `counters` has the numbers of grants and refusals.
     """
 
     def __init__(
@@ -207,7 +209,7 @@ class Handover:
         log.info("handover_started", path=self._path)
 
     def offer(self, name: str, segment: Segment) -> None:
-        """Let consumers have the segment under this name; it replaces what was offered under it before."""
+        """Offer the segment under this name, in place of an earlier one."""
         check_name(name)
         kept = segment.copy()
         with self._offers_lock:
@@ -217,20 +219,20 @@ class Handover:
             before.close()
 
     def withdraw(self, name: str) -> None:
-        """Stop offering; consumers that have the segment keep it."""
+        """Stop offering a segment; consumers that have it keep it."""
         with self._offers_lock:
             segment = self._offers.pop(name, None)
         if segment is None:
-            raise LocalProtocolError(f"no segment is offered as {name!r}")
+            raise LocalProtocolError(f"no segment has the name {name!r}")
         segment.close()
 
     def consumers(self) -> list[Consumer]:
-        """The processes that have a segment and are still there."""
+        """The processes that have a segment and are still connected."""
         peers = list(self._peers.copy().values())
         return [Consumer(peer.segment_name, peer.pid, peer.uid) for peer in peers if peer.segment_name is not None]
 
     def close(self) -> None:
-        """Stop, cut every lifeline and remove the socket; a second call does nothing."""
+        """Stop, close every lifeline and remove the socket. A second call has no effect."""
         if self._listener.fileno() < 0:
             return
         self._is_stopping.set()
@@ -270,7 +272,7 @@ class Handover:
                         self._refuse(selector, peer, Refusal(Cause.SILENT))
 
     def _patience_seconds(self) -> float | None:
-        """Until the first handshake is due to be over."""
+        """Seconds until the first handshake deadline."""
         deadlines = [peer.deadline_ns for peer in self._peers.values() if peer.segment_name is None]
         return max(0, min(deadlines) - time.monotonic_ns()) / NS_PER_SECOND if deadlines else None
 
@@ -278,7 +280,7 @@ class Handover:
         deadline_ns = time.monotonic_ns() + self._config.handshake_timeout_ms * NS_PER_MS
         try:
             peer = _Peer(accept(self._listener), deadline_ns)
-        except OSError as error:  # out of descriptors, or the peer is gone already
+        except OSError as error:  # out of descriptors, or the peer has disconnected
             log.warning("accept_failed", error=error.strerror)
             self._is_stopping.wait(ACCEPT_PAUSE_SECONDS)
             return
@@ -294,7 +296,7 @@ class Handover:
             self._send(selector, peer, challenge)
 
     def _hear(self, selector: selectors.BaseSelector, peer: _Peer) -> None:
-        """The peer's one request; whatever comes after it, and its end, ends the connection."""
+        """Handle the peer's only request; any further message, or the end of the connection, closes it."""
         try:
             data, fds = peer.connection.receive(HANDSHAKE_SIZE_MAX, FDS_MAX)
         except (OSError, HandoverError):
@@ -312,7 +314,7 @@ class Handover:
                 self._grant(selector, peer, answer)
 
     def _grant(self, selector: selectors.BaseSelector, peer: _Peer, request: Request) -> None:
-        with self._offers_lock:  # what is withdrawn meanwhile keeps its descriptors until they are sent
+        with self._offers_lock:  # segments that are withdrawn meanwhile keep their descriptors until these are sent
             segment = self._offers.get(request.name)
             if segment is not None:
                 grant = self._gate.grant(request, peer.nonce, segment.kind, len(segment.fds))
@@ -332,7 +334,7 @@ class Handover:
     def _send(
         self, selector: selectors.BaseSelector, peer: _Peer, message: msgspec.Struct, fds: tuple[int, ...] = ()
     ) -> bool:
-        """Whether it went; a peer that cannot take it is dropped."""
+        """Send a message. Return False, and drop the peer, if that fails."""
         try:
             peer.connection.send(msgspec.json.encode(message), fds)
         except OSError as error:

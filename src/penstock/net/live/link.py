@@ -1,16 +1,17 @@
-"""TCP connections that begin with the handshake of control connections (session.py) and then belong to their user, byte
-by byte: links of subsystems whose frames are not all control messages.
+"""TCP links: connections that begin with the handshake of control connections (session.py) and then carry any bytes,
+for
+subsystems whose frames are not all control messages.
 
     class User:
-        def opened(self, link, peer): ...          # the handshake is done
-        def received(self, link, data): ...        # bytes, however cut
-        def writable(self, link): ...              # what was written has left, mostly
-        def lost(self, link, error): ...           # last
+        def opened(self, link, peer): ...          # the handshake is complete
+        def received(self, link, data): ...        # bytes, in arbitrary pieces
+        def writable(self, link): ...              # most written bytes have been sent
+        def lost(self, link, error): ...           # the last call
 
     link = await connect_link(TREE, "127.0.0.1", 7420, user, node="leaf", secret=secret, ...)
     link.write(frames)
 
-Everything happens in the loop's thread. What is not written yet is bounded by the user, who asks is_writable.
+All calls are made in the thread of the loop. The user bounds unsent bytes with is_writable().
 """
 
 import asyncio
@@ -50,7 +51,7 @@ class LinkUser(Protocol):
 
 
 class Link(asyncio.Protocol):
-    """One connection; `number` is its user's."""
+    """One connection; the user chooses its `number`."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Link(asyncio.Protocol):
         )
         self._kept = b""
         self.fd = -1
-        """Of a connection without TLS."""
+        """File descriptor of a connection without TLS, otherwise -1."""
 
         self.socket_fd = -1
 
@@ -92,7 +93,7 @@ class Link(asyncio.Protocol):
         self._error: PenstockError | None = None
         self._patience: asyncio.TimerHandle | None = None
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the handshake is, or the connection is gone."""
+        """Done when the handshake is complete or the connection has ended."""
 
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when lost() was called."""
@@ -102,7 +103,7 @@ class Link(asyncio.Protocol):
         assert self._transport is not None
         return self._transport
 
-    # For its user
+    # Methods for the user
 
     def write(self, data: bytes) -> None:
         if self._is_usable():
@@ -115,7 +116,7 @@ class Link(asyncio.Protocol):
             self.write(data[sent:])
 
     def await_next(self, receiver: Receiver) -> bool:
-        """Busy-wait for the peer's next bytes, as long as the receiver spins; returns whether any came."""
+        """Busy-wait for the peer's next bytes, as long as the receiver spins. Return True if any arrived."""
         data = receiver.receive(self.fd) if self.fd >= 0 and self._is_usable() else None
         if data:
             self.data_received(data)
@@ -123,11 +124,11 @@ class Link(asyncio.Protocol):
 
     @property
     def is_clear(self) -> bool:
-        """Whether everything that was written has left, by a connection without TLS."""
+        """True if all written bytes have been sent, on a connection without TLS."""
         return self.fd >= 0 and self._is_usable() and not self.transport.get_write_buffer_size()
 
     def pause(self) -> None:
-        """Read nothing for a while."""
+        """Stop reading until reading is resumed."""
         if self._is_usable():
             self.transport.pause_reading()
 
@@ -136,8 +137,8 @@ class Link(asyncio.Protocol):
             self.transport.resume_reading()
 
     def close(self, error: PenstockError | None = None) -> None:
-        """When what was written has left and the peer has ended it as well, or linger_ms are over. (Closing while
-        unread bytes lie here would reset the connection and destroy last words.)"""
+        """Close the link when everything written has been sent and the peer has closed too, or after linger_ms.
+        Closing with unread bytes would reset the connection and lose the last messages."""
         self._error = self._error or error
         if self._transport is None or self.is_over or self._is_closing:
             return
@@ -148,14 +149,14 @@ class Link(asyncio.Protocol):
                 self._transport.write_eof()
             else:
                 self._transport.close()
-        except OSError as error:  # it is gone already
+        except OSError as error:  # the connection has already ended
             log.debug("link_was_gone", address=self.address, error=repr(error))
             self._transport.abort()
         self._set_patience(self._config.linger_ms)
 
     @property
     def is_closing(self) -> bool:
-        """Whether this side ends it."""
+        """True if this side closes the link."""
         return self._is_closing
 
     def abort(self) -> None:
@@ -165,7 +166,7 @@ class Link(asyncio.Protocol):
     def _is_usable(self) -> bool:
         return self._transport is not None and not self._is_closing and not self._transport.is_closing()
 
-    # For asyncio
+    # Methods for asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -199,12 +200,12 @@ class Link(asyncio.Protocol):
             self._user.received(self, rest)
 
     def _frame_size(self) -> int:
-        """Of the frame that comes next; 0 while that is not known."""
+        """Size of the next frame; 0 while unknown."""
         if len(self._kept) < LENGTH_SIZE:
             return 0
         length = int.from_bytes(self._kept[:LENGTH_SIZE], "little")
         if length > HANDSHAKE_SIZE_MAX:
-            self._refuse(Cause.LENGTH, FrameError(f"a frame of {length} bytes in a handshake"))
+            self._refuse(Cause.LENGTH, FrameError(f"a handshake frame has {length} bytes"))
             return 0
         return LENGTH_SIZE + length
 
@@ -245,7 +246,7 @@ class Link(asyncio.Protocol):
                     self.greeted.set_result(None)
                     self._user.opened(self, peer)
                 case Disconnect(cause, error):
-                    self._refuse(cause, error or ConnectionLostError("the peer said goodbye"))
+                    self._refuse(cause, error or ConnectionLostError("the peer closed the connection"))
 
     def _refuse(self, cause: Cause, error: PenstockError) -> None:
         log.warning("link_refused", address=self.address, cause=str(cause), error=str(error))
@@ -259,12 +260,12 @@ class Link(asyncio.Protocol):
 
     def _lose_patience(self) -> None:
         if self._error is None:
-            self._error = ConnectionLostError("the handshake was not done in time")
+            self._error = ConnectionLostError("the handshake was not complete in time")
         self.abort()
 
 
 class LinkServer(Listener):
-    """Accepts links; beyond the loopback address it needs `tls` and `secret`."""
+    """Accepts links. Beyond the loopback address it needs `tls` and `secret`."""
 
     def __init__(
         self,
@@ -325,7 +326,7 @@ async def connect_link(
     counters: Counters,
     number: int = 0,
 ) -> Link:
-    """A link whose TCP (and TLS) connection is there; `user` hears of the rest: opened() or lost()."""
+    """Return a link whose TCP (and TLS) connection is established; `user` is then notified by opened() or lost()."""
     require_protection(host, secret, tls)
     require_verified(host, tls)
     link = Link(protocol, "client", user, node=node, secret=secret, config=config, counters=counters)
@@ -337,15 +338,17 @@ async def connect_link(
         with contextlib.suppress(asyncio.InvalidStateError):
             link.over.set_result(None)
         if isinstance(error, UnicodeError) or (isinstance(error, socket.gaierror) and error.errno in NO_SUCH_HOST):
-            raise NoSuchHostError("there is no such host", where=f"{host}:{port}", hint="check the name") from None
+            raise NoSuchHostError("unknown host", where=f"{host}:{port}", hint="check the name") from None
         raise UnreachableError(
-            f"cannot connect: {error or 'no answer'}", where=f"{host}:{port}", hint="is it running there?"
+            f"cannot connect: {error or 'no answer'}",
+            where=f"{host}:{port}",
+            hint="check that the node is running there",
         ) from None
     return link
 
 
 async def end_links(links: Collection[Link], linger_ms: int) -> None:
-    """Have these end in order, and wait until they have; those that take longer than linger_ms are cut."""
+    """Close these links in order and wait; those that take longer than linger_ms are cut off."""
     for link in links:
         link.close()
     if links:

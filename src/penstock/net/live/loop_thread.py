@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A daemon thread; what is started in it runs until it is done, or until close()."""
+    """A daemon thread with an event loop; a started coroutine runs until it returns, or until close()."""
 
     def __init__(self, name: str) -> None:
         self._loop = uvloop.new_event_loop()
@@ -23,7 +23,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """Cancel what runs, and end."""
+        """Cancel running coroutines and stop the thread."""
         self.start(self._cancel_all()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -1,9 +1,9 @@
-"""Mail for a thread that alone touches its core, sockets and rings: calls that others ask it to make.
+"""Mail for a thread that exclusively uses a core, sockets and rings: calls that other threads ask it to make.
 
-mailbox = Mailbox(inlet.wake, "the filter")         # how to wake the thread, and who it is, for errors
-mailbox.ask(lambda: core.handle(event, now_ns))     # in any thread: a Future of the answer
-mailbox.deliver()                                   # in its own thread, between two batches
-mailbox.close()                                     # there too, at its end: who asked in vain is told
+mailbox = Mailbox(inlet.wake, "the filter")         # how to wake the thread, and its name in errors
+mailbox.ask(lambda: core.handle(event, now_ns))     # in any thread: a Future of the result
+mailbox.deliver()                                   # in the thread itself, between two batches
+mailbox.close()                                     # in the thread itself, at its end: pending calls fail
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ class Mailbox:
         self._is_closed = False
 
     def __bool__(self) -> bool:
-        """Whether there is mail."""
+        """True if calls are waiting."""
         return bool(self._mail)
 
     # In any thread
@@ -38,7 +38,7 @@ class Mailbox:
             self._wake()
 
     def ask(self, question: Callable[[], T]) -> "Future[T]":
-        """What `question` answers in the owner's thread."""
+        """Have the owner's thread call the function. Return a Future of its result."""
         answer: Future[T] = Future()
 
         def call() -> None:
@@ -46,7 +46,7 @@ class Mailbox:
                 return
             try:
                 answer.set_result(question())
-            except Exception as error:  # whoever asked is told
+            except Exception as error:  # the caller gets the error
                 answer.set_exception(error)
 
         self._asked.add(answer)
@@ -61,7 +61,7 @@ class Mailbox:
             self._mail.popleft()()
 
     def close(self) -> None:
-        """Nobody answers any more, nor reads the mail."""
+        """Refuse waiting and future calls."""
         self._is_closed = True
         self._refuse()
 
@@ -69,7 +69,7 @@ class Mailbox:
         self._mail.clear()
         while self._asked:
             try:
-                answer = self._asked.pop()  # in one go: two threads may be here
+                answer = self._asked.pop()  # pop() is atomic: two threads may be here
             except KeyError:
                 return
             if not answer.done() and answer.set_running_or_notify_cancel():

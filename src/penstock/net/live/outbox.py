@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 from penstock.base.errors import PenstockError
 
 LAST_MESSAGE_SECONDS = 2.0
-"""Time in which a peer that is disconnected has to take its last message."""
+"""Time for a peer to receive its last message before it is disconnected."""
 
 WhenFull: TypeAlias = Literal["end", "cut", "drop_oldest"]
 """A message for a full outbox disconnects the peer, with a last message (`end`) or without (`cut`), or replaces the
@@ -24,7 +24,7 @@ M = TypeVar("M")
 
 
 class MessageConnection(Protocol):
-    """A connection, as far as an outbox needs one."""
+    """The methods of a connection that an outbox uses."""
 
     @property
     def is_over(self) -> bool: ...
@@ -48,7 +48,7 @@ class Outbox(Generic[M]):
         on_sent: Callable[[int], None] = lambda size: None,
     ) -> None:
         self.size = 0
-        """Of the waiting messages."""
+        """Total size of the waiting messages."""
 
         self.changed = asyncio.Event()
         self.ending = asyncio.Event()
@@ -94,8 +94,8 @@ class Outbox(Generic[M]):
         self.changed.set()
 
     async def send_to(self, connection: MessageConnection) -> None:
-        """Send messages until the outbox ends, or the connection does: its reader gets the error."""
-        with contextlib.suppress(PenstockError):  # the connection logs why it ended
+        """Send messages until the outbox or the connection ends; the connection's reader gets the error."""
+        with contextlib.suppress(PenstockError):  # the connection logs the reason
             while True:
                 while self._waiting:
                     message, size = self._take()

@@ -3,8 +3,8 @@
     core ── Connect, Say, SendData, Close ──► SessionDriver ──► Dialling, Link
          ◄── Connected, ConnectFailed, LinkClosed, Received, data events ──
 
-The user has what differs between protocols: how frames are split, which event data are, and what becomes of the
-instructions that are not about links.
+The user implements the differences between protocols: splitting of frames, data events, and instructions that do not
+concern links.
 """
 
 import contextlib
@@ -55,15 +55,15 @@ from penstock.net.live.link import Link
 
 
 class Splitter(Protocol):
-    """Splits the bytes of one link. It may raise for what no server sends."""
+    """Splits the bytes of one link. It may raise for bytes that no valid server sends."""
 
     @property
     def failure(self) -> str:
-        """Why nothing more can be split; empty: it can."""
+        """The reason why splitting has failed; empty if it has not."""
         ...
 
     def feed(self, data: bytes, /) -> Iterable[tuple[bool, bytes]]:
-        """The whole pieces, in order: whether it is data, and the piece; a control message is its payload."""
+        """Return the complete pieces, in order: True for data, and the piece; a control message is its payload."""
         ...
 
 
@@ -75,24 +75,24 @@ class SessionUser(Protocol[S_co]):
     def new_splitter(self) -> S_co: ...
 
     def data_event(self, link: int, piece: bytes) -> Any:
-        """The event of the core for a piece of data."""
+        """Return the core's event for a piece of data."""
         ...
 
     def received(self, link: Link) -> None:
-        """The core has handled what came on the link."""
+        """The core has handled the received data of the link."""
         ...
 
     def holds(self, instruction: Any) -> bool:
-        """True if the user keeps the instruction, and passes it to carry_out() later."""
+        """True if the user keeps the instruction and passes it to carry_out() later."""
         ...
 
     def carry_out(self, instruction: Any) -> None:
-        """An instruction that is not about links."""
+        """Carry out an instruction that does not concern links."""
         ...
 
 
 class SessionDriver(Generic[S]):
-    """Runs from start() to close(), in the loop's thread. `server` is the name of the other side in logs and errors."""
+    """Runs from start() to close(), in the thread of the loop. `server` is the kind of server in logs and errors."""
 
     def __init__(
         self,
@@ -132,11 +132,11 @@ class SessionDriver(Generic[S]):
         await self._dialling.close()
 
     def tell(self, event: Any) -> None:
-        """Of an event that nobody waits for the effect of: `runner.failed` reports a core that has failed."""
+        """Handle an event whose result no caller needs: `runner.failed` reports a failed core."""
         with contextlib.suppress(PenstockError):
             self.runner.handle(event)
 
-    # What the core wants
+    # Instructions of the core
 
     def _carry_out(self, instruction: Any) -> None:
         if not self._user.holds(instruction):
@@ -160,7 +160,7 @@ class SessionDriver(Generic[S]):
             return encode_session(message)
         return self._protocol.encode(message, self._message_size_max)
 
-    # What links tell
+    # Events of links
 
     def link_opened(self, attempt: int, link: Link, peer: Peer) -> None:
         self._splitters[link.number] = self._user.new_splitter()
@@ -177,7 +177,7 @@ class SessionDriver(Generic[S]):
             self._user.received(link)
 
     def take(self, link: Link, split: Callable[[], Iterable[tuple[bool, bytes]]]) -> None:
-        """Pass pieces of a link to the core. A server that sends what it must not is left."""
+        """Pass pieces of a link to the core. Leave a server that violates the protocol."""
         try:
             for is_data, piece in split():
                 if is_data:
@@ -197,7 +197,7 @@ class SessionDriver(Generic[S]):
         if isinstance(message, ErrorMessage | Goodbye):
             raise ConnectionLostError(f"the {self._server} said goodbye")
         if isinstance(message, Hello | Proof):
-            raise RemoteProtocolError(f"a {type(message).__name__} out of turn")
+            raise RemoteProtocolError(f"unexpected {type(message).__name__}")
         self.runner.handle(Received(number, message))
 
     def link_closed(self, number: int, why: str) -> None:

@@ -1,7 +1,7 @@
 """Runs a session core (net/core/events.py) on a TCP connection with asyncio: reading, writing, back-pressure, end.
 
-Everything is bounded: what is read ahead (inbox), what is written ahead (a sender waits, and a peer that takes nothing
-for too long is cut off), how long a handshake and an end may take.
+Everything is bounded: unread messages (inbox), unsent bytes (a sender waits, and a peer that accepts nothing for too
+long is cut off), and the time of a handshake and of closing.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from penstock.net.live.agent import CoreRunner
 
 READ_SIZE = 65_536
 TCP_NOTSENT_LOWAT = 25
-"""Linux's number of that option, which Python's socket module does not always have."""
+"""The number of this option on Linux, which some versions of Python's socket module lack."""
 
 UNSENT_SIZE_MAX = 16_384
 
@@ -49,9 +49,9 @@ P = TypeVar("P")
 
 
 class StreamConnection(Generic[M, P]):
-    """One connection: send(), receive() or `async for`, close(). M is what its messages are, P what describes a peer.
+    """One connection: send(), receive() or `async for`, close(). M are its messages, P describes a peer.
 
-    Made by a StreamServer, or on a stream of open_stream(); opened() returns after the handshake.
+    Created by a StreamServer, or on a stream of open_stream(); opened() returns after the handshake.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class StreamConnection(Generic[M, P]):
         self.address = _address_of(writer)
         self._peer: P | None = None
         self._inbox: deque[M] = deque()
-        self._changed = asyncio.Event()  # of _peer, _inbox or _end, for whoever waits in receive()
+        self._changed = asyncio.Event()  # of _peer, _inbox or _end, for waiting receive() calls
         self._room = asyncio.Event()
         self._sending = asyncio.Lock()
         self._written_size = 0
-        self._lost = asyncio.Event()  # the socket is closed, by whomever
+        self._lost = asyncio.Event()  # the socket is closed, by either side
         self._end: Disconnect | None = None
         self._over = asyncio.Event()
         self._runner: CoreRunner[SessionEvent, SessionInstruction] = CoreRunner(core, self._carry_out, clock=self.clock)
@@ -104,7 +104,7 @@ class StreamConnection(Generic[M, P]):
             await self._change()
 
     async def opened_or_closed(self) -> Self:
-        """This connection, open; or closed, when opening it failed."""
+        """Return this connection, open; or closed, if opening it failed."""
         try:
             await self.opened()
         except BaseException:
@@ -113,7 +113,7 @@ class StreamConnection(Generic[M, P]):
         return self
 
     async def send(self, message: M) -> None:
-        """Returns when the connection can take more; waits for a slow peer, up to a bound."""
+        """Send a message. Returns when the connection can accept more; waits for a slow peer, up to a limit."""
         async with self._sending:
             self._raise_if_over()
             self._runner.handle(Send(message))
@@ -121,7 +121,8 @@ class StreamConnection(Generic[M, P]):
             self._raise_if_lost()
 
     async def receive(self) -> M | None:
-        """The next message, or None after a goodbye; raises why the connection ended otherwise."""
+        """Return the next message, or None after a goodbye. Raise the error with which the connection ended
+        otherwise."""
         while not self._inbox:
             if self._end is not None:
                 self._raise_if_lost()
@@ -132,7 +133,7 @@ class StreamConnection(Generic[M, P]):
         return message
 
     def received(self, is_taken: Callable[[M], bool]) -> M | None:
-        """The next message if it has come already and is to be taken; else it stays."""
+        """Return the next message if it has arrived and `is_taken` accepts it; otherwise leave it in the inbox."""
         if not self._inbox or not is_taken(self._inbox[0]):
             return None
         self._room.set()
@@ -143,7 +144,7 @@ class StreamConnection(Generic[M, P]):
             yield message
 
     async def close(self, reason: str = "") -> None:
-        """Say goodbye and end; safe to call more than once."""
+        """Send a goodbye and close. A second call has no effect."""
         self._runner.handle(Close(reason))
         await asyncio.shield(self._task)
 
@@ -154,7 +155,7 @@ class StreamConnection(Generic[M, P]):
         await self.close()
 
     def sampled(self, instruction: ClockSampled) -> None:
-        """A heartbeat was answered; for those who estimate clocks."""
+        """A heartbeat was answered. Overridden to estimate clocks."""
 
     async def _change(self) -> None:
         self._changed.clear()
@@ -169,10 +170,10 @@ class StreamConnection(Generic[M, P]):
         if self._end is not None and self._end.error is not None:
             raise self._end.error
 
-    # The work
+    # Running the connection
 
     async def _run(self) -> None:
-        """From the first byte until the socket is closed."""
+        """Run from the first byte until the socket is closed."""
         self._runner.handle(Connected())
         reading = asyncio.get_running_loop().create_task(self._read())
         reading.add_done_callback(self._on_reading_done)
@@ -205,7 +206,7 @@ class StreamConnection(Generic[M, P]):
         self._runner.handle(ReadingResumed())
 
     async def _notice_loss(self) -> None:
-        """While nothing is read, only what is written (a ping, at the latest) shows that the peer is gone."""
+        """Notice a lost peer while reading is paused: then only a failed write, such as a ping, shows the loss."""
         try:
             await self._writer.wait_closed()
         except OSError as error:
@@ -214,7 +215,7 @@ class StreamConnection(Generic[M, P]):
         self._room.set()
 
     async def _drain(self) -> None:
-        """Wait until the peer has taken enough; one that takes no bytes at all for write_ms is cut off."""
+        """Wait until the peer has read enough; a peer that accepts no bytes for write_ms is cut off."""
         taken_size, taken_size_before = self._taken_size(), -1
         try:
             while taken_size > taken_size_before:
@@ -226,7 +227,7 @@ class StreamConnection(Generic[M, P]):
         except OSError:
             self._runner.handle(EndOfStream())
             return
-        what = f"the peer took no bytes for {self._config.write_ms} ms"
+        what = f"the peer accepted no bytes for {self._config.write_ms} ms"
         self._finish(Disconnect(Cause.SLOW, ConnectionLostError(what)))
         self._writer.transport.abort()
 
@@ -234,7 +235,7 @@ class StreamConnection(Generic[M, P]):
         return self._written_size - self._writer.transport.get_write_buffer_size()
 
     async def _linger(self) -> None:
-        """Let the last words out. Closing while unread bytes lie here would reset the connection and destroy them."""
+        """Let the last messages arrive. Closing with unread bytes would reset the connection and lose them."""
         try:
             async with asyncio.timeout(self._config.linger_ms / 1_000):
                 if self._writer.can_write_eof() and not self._writer.is_closing():
@@ -250,7 +251,7 @@ class StreamConnection(Generic[M, P]):
     def _carry_out(self, instruction: SessionInstruction) -> None:
         match instruction:
             case SendBytes():
-                if not self._writer.is_closing():  # else reading will find out
+                if not self._writer.is_closing():  # otherwise reading will notice
                     self._writer.write(instruction.data)
                     self._written_size += len(instruction.data)
             case Received():
@@ -285,7 +286,7 @@ class StreamConnection(Generic[M, P]):
         self._fail()
 
     def _fail(self) -> None:
-        self._finish(Disconnect(Cause.FAILED, ConnectionLostError("this side failed", hint="its log says how")))
+        self._finish(Disconnect(Cause.FAILED, ConnectionLostError("this side failed", hint="see its log")))
 
 
 async def open_stream(
@@ -296,13 +297,15 @@ async def open_stream(
             return await asyncio.open_connection(host, port, ssl=tls, limit=READ_SIZE)
     except (OSError, TimeoutError) as error:
         raise UnreachableError(
-            f"cannot connect: {error or 'no answer'}", where=f"{host}:{port}", hint="is the server running there?"
+            f"cannot connect: {error or 'no answer'}",
+            where=f"{host}:{port}",
+            hint="check that the server is running there",
         ) from None
 
 
 def keep_little_unsent(sock: socket.socket) -> None:
-    """Let the kernel take little beyond what is on its way, for a socket or for those that a listening one accepts.
-    What waits there only grows old, and nobody sees that the other side does not read."""
+    """Limit the unsent bytes in the kernel's buffer, for a socket or for connections of a listener. Otherwise data
+    would grow old there, and a peer that does not read would be noticed late."""
     sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_SIZE_MAX)
 
 

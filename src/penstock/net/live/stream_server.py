@@ -1,4 +1,4 @@
-"""Accepts TCP connections, with TLS or without, and serves each as a StreamConnection; their number is bounded."""
+"""Accepts TCP connections, with or without TLS, and serves each as a StreamConnection; their number is bounded."""
 
 import asyncio
 import functools
@@ -17,13 +17,13 @@ BACKLOG = 100
 ACCEPT_PAUSE_SECONDS = 0.1
 
 Through: TypeAlias = Callable[[socket.socket, asyncio.Protocol], asyncio.Transport]
-"""Makes the transport of an accepted socket, for servers whose sockets are not asyncio's alone."""
+"""Makes the transport of an accepted socket, for servers that share sockets with other code than asyncio."""
 
 log = logger("net.stream")
 
 
 def _bound(family: int, address: Any) -> socket.socket:
-    """As socket.create_server does it, without listening."""
+    """Bind like socket.create_server(), without listening."""
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -38,10 +38,10 @@ def _bound(family: int, address: Any) -> socket.socket:
 
 
 class Listener:
-    """Accepts connections at a place; what is done with each is a subclass's. Port 0 takes a free one.
+    """Accepts connections at an address; a subclass serves them. Port 0 is any free port.
 
-    When there are as many as may be, the one that is longest in its handshake makes room: whoever only connects and
-    says nothing keeps nobody out. Those whose handshake is done stay.
+    At the limit of connections, the one that has been longest in its handshake is closed, so that connections
+    without a handshake do not keep others out. Connections with a complete handshake stay.
     """
 
     def __init__(self, host: str, port: int, config: StreamConfig, counters: Counters) -> None:
@@ -53,7 +53,7 @@ class Listener:
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._greeting: dict[asyncio.Task[None], None] = {}  # in their handshake, the oldest first
+        self._greeting: dict[asyncio.Task[None], None] = {}  # connections in the handshake, oldest first
 
     @property
     def port(self) -> int:
@@ -61,8 +61,8 @@ class Listener:
         return self._listens_at
 
     async def bind(self) -> None:
-        """Before start(), for who has much to do until then: a port that another has is known at once. Nobody gets in
-        yet."""
+        """Bind before start(), if there is much to do until then: a port in use is reported at once. No connections
+        are accepted yet."""
         loop = asyncio.get_running_loop()
         try:
             places = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -91,7 +91,7 @@ class Listener:
         )
 
     async def close(self) -> None:
-        """Accept no more, end all connections, and wait until what is done with them has ended, up to linger_ms."""
+        """Stop accepting, end all connections, and wait up to linger_ms until they are closed."""
         for accepting in self._accepting:
             accepting.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
@@ -116,7 +116,7 @@ class Listener:
         raise NotImplementedError
 
     def greeted(self) -> None:
-        """Of the connection whose task this is."""
+        """The handshake of this task's connection is complete."""
         task = asyncio.current_task()
         assert task is not None
         self._greeting.pop(task, None)
@@ -129,12 +129,12 @@ class Listener:
             listener.close()
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Connections count from here on, before anything is spent on a TLS handshake."""
+        """Accept connections. They count from here on, before the cost of a TLS handshake."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 sock, _ = await loop.sock_accept(listener)
-            except OSError as error:  # out of descriptors, or the peer is gone already
+            except OSError as error:  # out of descriptors, or the peer has disconnected
                 log.warning("accept_failed", error=error.strerror)
                 await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
@@ -156,15 +156,15 @@ class Listener:
 
     def _conversed(self, sock: socket.socket, task: "asyncio.Task[None]") -> None:
         if task.cancelled():
-            sock.close()  # it may have ended before it began
+            sock.close()  # the task may have ended before it began
         self._tasks.discard(task)
         self._greeting.pop(task, None)
 
 
 class StreamServer(Listener):
-    """Accepts connections and has `serve(connection)` called for each whose handshake succeeds, until close().
+    """Accepts connections and calls `serve(connection)` for each successful handshake, until close().
 
-    What `serve` raises ends its connection and is logged.
+    An exception of `serve` ends its connection and is logged.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""Unix sockets for control: where they are, who is on the other side, messages with file descriptors.
+"""Unix sockets for control: their paths, the identity of the peer, messages with file descriptors.
 
-A path is a socket with mode 0600 in a directory that only its owner can enter. A path that begins with @ is a name in
-the abstract namespace, of which nothing is left behind however the process ends. Messages keep their bounds
-(SOCK_SEQPACKET).
+A path is a socket with mode 0600 in a directory that only its owner can access. A path that begins with @ is a name in
+the abstract namespace, which leaves no file behind. Messages keep their boundaries (SOCK_SEQPACKET).
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from penstock.base.errors import HandoverError
 
 BACKLOG = 16
 
-# A listener's sockets end with its process: a child made by fork would keep them open, and be taken for its parent.
+# A listener's sockets must end with its process: a forked child would keep them open, and be mistaken for its parent.
 _unshared: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 _unshared_lock = threading.Lock()
 
@@ -40,13 +39,13 @@ os.register_at_fork(
 
 
 class Connection:
-    """One end of a connection. It serves as a lifeline as long as it is open."""
+    """One end of a connection. It serves as a lifeline while it is open."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
 
     def fileno(self) -> int:
-        """For select and its kin: readable when the other side is gone."""
+        """For select() and similar calls: readable when the peer has ended."""
         return self._socket.fileno()
 
     def peer_is_alive(self) -> bool:
@@ -57,27 +56,27 @@ class Connection:
         return not poll.poll(0)
 
     def credentials(self) -> tuple[int, int]:
-        """The other side's process and user, as the kernel knows them."""
+        """The peer's process and user, as the kernel reports them."""
         pid, uid, _ = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         return pid, uid
 
     def send(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
-        """Send one message with these descriptors, or raise an OSError: it never waits for the other side."""
+        """Send one message with these descriptors, or raise OSError. Never waits for the peer."""
         if fds:
             socket.send_fds(self._socket, [data], list(fds), socket.MSG_DONTWAIT)
         else:
             self._socket.send(data, socket.MSG_DONTWAIT)
 
     def receive(self, size_max: int, fds_max: int, timeout_ns: int = 0) -> tuple[bytes, list[int]]:
-        """One message, empty at the end, and the descriptors that came with it.
+        """Receive one message, which is empty at the end, and its descriptors.
 
-        Of a message that is too long, `size_max` + 1 bytes come. The caller closes the descriptors.
+        A message that is too long is returned as `size_max` + 1 bytes. The caller closes the descriptors.
         """
         self._socket.settimeout(timeout_ns / NS_PER_SECOND)
         data, fds, flags, _ = socket.recv_fds(self._socket, size_max + 1, fds_max, socket.MSG_CMSG_CLOEXEC)
         if flags & socket.MSG_CTRUNC:
             close_all(fds)
-            raise HandoverError("more file descriptors came than were promised")
+            raise HandoverError("received more file descriptors than announced")
         return data, fds
 
     def close(self) -> None:
@@ -109,9 +108,9 @@ def address(path: str) -> str:
 
 
 def listen(path: str) -> socket.socket:
-    """A socket that listens there; one that a process left behind when it died is replaced.
+    """Return a listening socket. A socket left behind by a process that died is replaced.
 
-    It and the connections it accept()s are closed in children that this process forks.
+    The socket and its accepted connections are closed in forked children.
     """
     with _unshared_lock:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -122,7 +121,7 @@ def listen(path: str) -> socket.socket:
             listener.listen(BACKLOG)
         else:
             _check_directory(Path(path).parent)
-            with _locked(Path(path).parent):  # a socket that is bound and does not listen yet looks like a stale one
+            with _locked(Path(path).parent):  # a bound socket that does not listen yet looks stale
                 _remove_stale(path)
                 listener.bind(path)
                 os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
@@ -138,7 +137,7 @@ def listen(path: str) -> socket.socket:
 
 
 def accept(listener: socket.socket) -> Connection:
-    """The next connection to a socket of listen(), or an OSError: it does not wait."""
+    """Return the next connection of a listener, or raise OSError. Does not wait."""
     with _unshared_lock:
         sock, _ = listener.accept()
         _unshared.add(sock)
@@ -147,7 +146,7 @@ def accept(listener: socket.socket) -> Connection:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One process at a time looks for stale sockets there."""
+    """Let only one process at a time look for stale sockets."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -161,20 +160,22 @@ def _check_directory(directory: Path) -> None:
     found = directory.stat()
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise HandoverError(
-            "others can enter the directory of the socket", where=str(directory), hint="its owner runs: chmod 700"
+            "other users can access the directory of the socket",
+            where=str(directory),
+            hint="run chmod 700 as its owner",
         )
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket that nobody listens on any more."""
+    """Remove a socket on which no process listens any more."""
     if not os.path.lexists(path):
         return
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
-        raise HandoverError("is there already and is no socket", where=path)
+        raise HandoverError("exists and is not a socket", where=path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         probe.setblocking(False)
         error = probe.connect_ex(path)
-    if error in (0, errno.EAGAIN):  # EAGAIN: others wait for it as well
+    if error in (0, errno.EAGAIN):  # EAGAIN: other clients wait for it
         raise HandoverError("another process listens there", where=path)
     if error != errno.ECONNREFUSED:
         raise OSError(error, os.strerror(error))

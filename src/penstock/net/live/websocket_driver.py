@@ -25,9 +25,9 @@ WebSocketConnection: TypeAlias = StreamConnection[WebSocketMessage, WebSocketPee
 
 
 class WebSocketServer(StreamServer):
-    """Serves WebSockets; `serve(connection)` is called for each whose handshake succeeds.
+    """Serves WebSockets; `serve(connection)` is called for each successful handshake.
 
-    Pages of other web sites than `origins` are refused; None among them lets programs in that send no origin.
+    Pages of web sites not in `origins` are refused; None in `origins` admits programs, which send no origin.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class WebSocketServer(StreamServer):
     ) -> None:
         if tls is None and not is_loopback(host):
             raise ConfigurationError(
-                "a WebSocket server beyond this host needs TLS",
+                "a WebSocket server beyond the loopback interface needs TLS",
                 where=host,
-                hint="give it tls=, or bind to 127.0.0.1 behind a proxy that has it",
+                hint="pass tls=, or bind to 127.0.0.1 behind a proxy with TLS",
             )
         config = config or WebSocketConfig()
         self.counters = counters or Counters("websocket")
@@ -72,7 +72,8 @@ async def connect_websocket(
     config: WebSocketConfig | None = None,
     counters: Counters | None = None,
 ) -> WebSocketConnection:
-    """A connection whose handshake is done; for wss:// the system's certificates are trusted unless `tls` says."""
+    """Return a connection whose handshake is complete. For wss:// the system's certificates are trusted unless `tls`
+    is given."""
     try:
         target = parse_uri(uri)
     except InvalidURI as error:

@@ -1,1 +1,1 @@
-"""What a node decides, without I/O."""
+"""Decisions of a node, without I/O."""

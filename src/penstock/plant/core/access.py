@@ -81,16 +81,16 @@ class Consumer:
         self.token = login.token
         self.rights = Rights()
         self.subscriptions: dict[int, control.Subscribe] = {}
-        """By number, as the consumer asked for them."""
+        """By number; each subscription as the consumer requested it."""
 
     @property
     def destination(self) -> str:
-        """For classification by destination."""
+        """The destination, for rules that classify by it."""
         return f"{self.transport}.{self.host}"
 
 
 class ConsumerAccess(AccessControl[Consumer]):
-    """`classes` are those that the node serves."""
+    """Consumers of a node; `classes` are the delivery classes that the node serves."""
 
     def __init__(self, classes: Sequence[ClassName], metering: MeteringLimits, *, consumers_max: int) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class ConsumerAccess(AccessControl[Consumer]):
 
     @property
     def rate_max(self) -> float:
-        """The highest rate that consumers can ask for; 0: also unmetered updates."""
+        """The highest rate that consumers can request; 0: no limit, including unmetered updates."""
         return self._metering.per_second_max
 
     # Consumers
@@ -110,19 +110,21 @@ class ConsumerAccess(AccessControl[Consumer]):
     def enter(self, host: str, login: control.Login) -> Consumer:
         """`host` is the remote host of the connection. The rights of the consumer are determined afterwards."""
         if login.transport == "datagram" and (login.host not in ("", host) or not login.port):
-            raise RefusalError(RefusalCode.TRANSPORT, "datagrams go to the host that asks for them, to a port")
+            raise RefusalError(
+                RefusalCode.TRANSPORT, "datagrams need a port, and go only to the host that requests them"
+            )
         if login.transport == "local" and not is_loopback(host):
-            raise RefusalError(RefusalCode.TRANSPORT, "shared memory is for consumers on the node's own host")
+            raise RefusalError(RefusalCode.TRANSPORT, "shared memory is only available on the node's host")
         if login.name in self._names:
             raise RefusalError(
-                RefusalCode.TAKEN, f"a consumer {login.name} is there already; a node of another name: --name"
+                RefusalCode.TAKEN, f"a consumer {login.name} is already connected; choose another name with --name"
             )
         if not self._free:
-            raise LimitError(f"{self._consumers_max} consumers are served already")
+            raise LimitError(f"the limit of {self._consumers_max} consumers is reached")
         classes = [each for each in self._classes if not login.classes or each in login.classes]
         if not classes:
             raise RefusalError(
-                RefusalCode.CLASS, f"of the classes {', '.join(login.classes)} none is served here", is_final=True
+                RefusalCode.CLASS, f"this node serves none of the classes {', '.join(login.classes)}", is_final=True
             )
         consumer = Consumer(self._free.pop(), login, host, classes)
         self._names.add(consumer.name)
@@ -138,18 +140,18 @@ class ConsumerAccess(AccessControl[Consumer]):
     # Requests
 
     def check(self, consumer: Consumer, request: control.Subscribe) -> float:
-        """Raises an error if the request is not possible; returns the granted rate."""
+        """Return the granted rate of a request. Raise an error if the request cannot be served."""
         if request.number in consumer.subscriptions:
-            raise RefusalError(RefusalCode.TAKEN, f"there is a subscription {request.number} already")
+            raise RefusalError(RefusalCode.TAKEN, f"subscription {request.number} already exists")
         if request.cls != "auto" and request.cls not in consumer.classes:
-            raise RefusalError(RefusalCode.CLASS, f"the {request.cls} class is not served here")
+            raise RefusalError(RefusalCode.CLASS, f"this node does not serve the {request.cls} class")
         for topic in request.topics:
             if Interest.parse(topic).negative:
-                raise TopicError(f"{topic!r} is negative", hint="subscribe to what is wanted only")
+                raise TopicError(f"{topic!r} is negative", hint="request only positive interests")
         return self.granted_rate(request.cls, request.per_second)
 
     def granted_rate(self, cls: control.ClassWish, per_second: float) -> float:
-        """The rate that is granted to a request; 0 where no rate is kept."""
+        """The rate granted to a request; 0 for classes without a rate."""
         if cls not in ("metered", "auto") or "metered" not in self._classes:
             return 0.0
         try:
@@ -161,4 +163,4 @@ class ConsumerAccess(AccessControl[Consumer]):
         try:
             return consumer.subscriptions[number]
         except KeyError:
-            raise RefusalError(RefusalCode.SUBSCRIPTION, f"there is no subscription {number}") from None
+            raise RefusalError(RefusalCode.SUBSCRIPTION, f"subscription {number} does not exist") from None

@@ -13,7 +13,7 @@ INTAKE, ACCOUNT = shipped("engine_intake"), shipped("engine_account")
 
 
 class ConsumerAccount(msgspec.Struct, frozen=True):
-    """What one consumer has been sent since it was attached."""
+    """Events that one consumer has been sent since it was attached."""
 
     record: ConsumerDistributionRecord
     attachment: int
@@ -21,7 +21,7 @@ class ConsumerAccount(msgspec.Struct, frozen=True):
 
 
 class Intake(msgspec.Struct, frozen=True):
-    """What the node has taken."""
+    """Messages that the node has received."""
 
     updates: int
     items: int

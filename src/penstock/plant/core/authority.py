@@ -1,4 +1,4 @@
-"""Who decides about the rights of a node's consumers (MUX-2): nobody, this node, or the upstream node."""
+"""Where the rights of a node's consumers are checked (MUX-2): nowhere, at this node, or at the upstream node."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,21 +13,21 @@ from penstock.security.core.token import token_needed
 
 
 class Upstream(Protocol):
-    """The upstream node, as far as access goes."""
+    """The upstream node's checks of rights."""
 
     async def vouch(self, name: str, token: str, topics: Sequence[str] = ()) -> Vouched: ...
 
 
 class Authority(Protocol):
     async def admit(self, name: str, token: str, now_ns: int) -> Rights:
-        """The rights of the consumer of this name; an error if it may not connect."""
+        """Return the rights of the consumer of this name. Raise an error if it may not connect."""
 
     async def judge(self, name: str, token: str, rights: Rights, topics: Sequence[str]) -> Rights:
-        """The rights that decide about a request for these topics, of a consumer that was admitted with `rights`."""
+        """Return the rights for a request for these topics, of a consumer that was admitted with `rights`."""
 
 
 class OpenAuthority:
-    """Everybody who can connect has every right."""
+    """Every consumer that can connect has all rights."""
 
     async def admit(self, name: str, token: str, now_ns: int) -> Rights:
         return Rights()
@@ -37,7 +37,7 @@ class OpenAuthority:
 
 
 class LocalAuthority:
-    """This node checks tokens itself."""
+    """This node checks tokens."""
 
     def __init__(self, verify: Verify) -> None:
         self._verify = verify
@@ -52,7 +52,7 @@ class LocalAuthority:
 
 
 class UpstreamAuthority:
-    """The upstream node is asked once, when a consumer connects, and its answer is kept."""
+    """The upstream node checks the token once, when the consumer connects; its answer is kept."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
@@ -71,13 +71,13 @@ class UpstreamAuthority:
 
 
 class UpstreamPerRequestAuthority(UpstreamAuthority):
-    """The upstream node is asked for each request as well, and its answers are not kept."""
+    """The upstream node checks each request too; its answers are not kept."""
 
     async def judge(self, name: str, token: str, rights: Rights, topics: Sequence[str]) -> Rights:
         return await self._vouched(name, token, topics)
 
 
 def rights_of(told: Vouched) -> Rights:
-    """The rights of a consumer, as the upstream node tells them."""
+    """Convert the upstream node's answer to rights."""
     grants = tuple(Grant(pattern, "receive") for pattern in told.grants)
     return Rights(told.subject, grants, told.subscription_id, told.expires_ns)

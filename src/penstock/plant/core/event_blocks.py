@@ -1,4 +1,4 @@
-"""Events as they travel between nodes by UDP: cut apart, and put together in messages."""
+"""Events between nodes by UDP: split into single events, and joined to messages."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,15 +20,15 @@ from penstock.wire import AuthenticationKey
 
 TOPIC = f"{RESERVED_PREFIX}distribution"
 BLOCK_SIZE_MAX = 32_768
-"""Bytes of events in one message."""
+"""Maximum number of bytes of events in one message."""
 
 EPOCH = 1
 FORGETFUL = PublisherConfig(retransmission_packets_max=1, linger_ms=1)
-"""Of a stream of which nothing is kept."""
+"""Configuration of a stream whose packets are not kept for repair."""
 
 
 class Cut(NamedTuple):
-    """One event."""
+    """One event and the fields that decide where it is sent."""
 
     item: int
     kind: int
@@ -38,14 +38,14 @@ class Cut(NamedTuple):
 
 
 class Sender(Protocol):
-    """Of datagrams; called under the data path's lock."""
+    """Sends events as datagrams. Called under the data path's lock."""
 
     def send(self, data: bytes, /) -> None:
-        """Whole events."""
+        """Send complete events."""
 
 
 class Publishing(Protocol):
-    """A stream of packets, as middleware.driver.MulticastPublisher makes it."""
+    """A publisher of packets, such as middleware.driver.MulticastPublisher."""
 
     @property
     def publisher_id(self) -> int: ...
@@ -64,11 +64,11 @@ class Publishing(Protocol):
 
 
 Publish: TypeAlias = Callable[..., Publishing]
-"""Opens one; it is given what MulticastPublisher() is."""
+"""Creates a publisher; has the parameters of MulticastPublisher()."""
 
 
 def cut_events(data: bytes) -> Iterator[Cut]:
-    """Of this node's own engine, which makes them well."""
+    """Split a block of complete events from this node's own engine, which are not checked."""
     at = 0
     while at < len(data):
         (size,) = struct.unpack_from("<I", data, at + EVENT_BODY_SIZE_AT)
@@ -80,7 +80,7 @@ def cut_events(data: bytes) -> Iterator[Cut]:
 
 
 def blocks_of(events: Iterable[Cut], size_max: int) -> Iterator[list[Cut]]:
-    """In their order, as many together as there is room for; a larger one is alone."""
+    """Group events in their order into blocks of at most `size_max` bytes; a larger event is a block of its own."""
     block: list[Cut] = []
     size = 0
     for event in events:

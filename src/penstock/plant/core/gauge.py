@@ -1,4 +1,4 @@
-"""What a node sees of itself, for the signals that relieve it (engine/core/signals.py). It reads no clock."""
+"""A node's load readings for the signals of the engine (engine/core/signals.py). The time is an argument."""
 
 from collections.abc import Iterable
 
@@ -10,17 +10,17 @@ PERIOD_NS = NS_PER_SECOND
 
 
 class Gauge:
-    """Adds up what happens, and gives readings once per period."""
+    """Adds up load and errors, and returns readings once per period."""
 
     def __init__(self, now_ns: int) -> None:
         self.busy_ns = 0
-        """Time spent at distributing."""
+        """Time spent on distribution."""
         self.errors = 0
-        """Times that something was lost."""
+        """Number of losses."""
         self._since_ns = now_ns
 
     def read(self, now_ns: int, consumers: int, buffers: Iterable[SessionBuffer]) -> Readings | None:
-        """Since they were last given; None while the period lasts."""
+        """Return the readings since the last ones, or None before the period has passed."""
         elapsed_ns = now_ns - self._since_ns
         if elapsed_ns < PERIOD_NS:
             return None

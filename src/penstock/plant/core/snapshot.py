@@ -8,10 +8,10 @@ from penstock.engine.control import EVENTS_SIZE_MAX
 
 
 def snapshot(engine: DistributionEngine, topics: Sequence[str], items_max: int) -> list[bytes]:
-    """DEFINE and REFRESH events of the current records, in blocks; a LimitError if there are more than so many."""
+    """Return DEFINE and REFRESH events of the current records, in blocks. Raise LimitError above `items_max` items."""
     found = engine.current(topics, items_max + 1)
     if len(found) > items_max:
-        raise LimitError(f"more than {items_max} items match: no snapshot has so many", hint="ask for fewer topics")
+        raise LimitError(f"more than {items_max} items match, the limit of a snapshot", hint="ask for fewer topics")
     blocks: list[bytes] = []
     block: list[bytes] = []
     size = 0

@@ -1,4 +1,4 @@
-"""How a node is, as its operator sees it."""
+"""The status of a node for its operator."""
 
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
@@ -17,22 +17,22 @@ class NodeStatus(msgspec.Struct, frozen=True):
     control_port: int
     epoch: int
     is_in_touch: bool
-    """Whether the administration server answers; true where there is none."""
+    """True if the administration server answers, or if there is none."""
 
     is_fed: bool
-    """Whether the node above, or the feeds, are there."""
+    """True if the upstream node or the feeds are connected."""
 
     items: int
     updates: int
-    """Taken so far."""
+    """Number of updates received."""
 
     consumer_count: int
     consumers: list[ConsumerDistributionRecord]
-    """Those that have been here longest, where there are very many; none while the node is too busy to tell."""
+    """The consumers that have been connected longest, up to a limit; empty while the node is too busy to report."""
 
     latency_us: dict[str, float] = {}
-    """From the arrival of updates in the process to the moment they were written for all consumers that could take
-    them at once, by percentile."""
+    """Percentiles of the time from the arrival of updates in the process until they were written for all consumers
+    with free space."""
 
 
 def gauges_of(status: NodeStatus) -> dict[str, float]:

@@ -1,12 +1,12 @@
-"""Derived views: items of their own that a ticker plant computes from others, batch by batch.
+"""Derived views: items that a ticker plant computes from other items, batch by batch.
 
 | view     | of              | item               | model          |
 | `spread` | quotes          | TOPIC.view.spread  | spread         |
 | `top`    | book snapshots  | TOPIC.view.top     | top_of_book    |
 | `day`    | trades          | TOPIC.view.day     | day_statistics |
 
-Whole columns are computed at once; the day's trades are kept by the same compiled state that converters have
-(convert/books/state.py), so that corrections and cancellations are taken back as in the history.
+A view computes whole columns at once. The day's trades are kept by the compiled state of converters
+(convert/books/state.py), so that corrections and cancellations apply as they do in the history.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,15 +27,15 @@ QUOTE, BOOK, TRADE = shipped("quote"), shipped("book_snapshot"), shipped("trade"
 SPREAD, TOP, DAY = shipped("spread"), shipped("top_of_book"), shipped("day_statistics")
 QUOTE_8, BOOK_8, TRADE_8 = shipped("quote_8"), shipped("book_snapshot_8"), shipped("trade_8")
 TOP_8, DAY_8 = shipped("top_of_book_8"), shipped("day_statistics_8")
-"""Where quantities have decimals."""
+"""Models whose quantities have decimals."""
 
 PRICE_MISSING = SPREAD.fields_by_name["spread"].missing
 CORRECT, CANCEL = (TRADE.fields_by_name["action"].values[name] for name in ("correct", "cancel"))
 TURNOVER_SCALE = 10**4
-"""The state has turnover with 8 decimals, besides those of quantities; the model has 4."""
+"""The state keeps turnover with 8 decimals in addition to those of quantities; the model has 4."""
 
 STREAMS_MAX = 256
-"""Source streams whose days are apart; those of all others are one."""
+"""Number of source streams whose days are kept separately; all further streams share one day."""
 
 PRICES = ("open", "high", "low", "last", "previous_close", "extended_high", "extended_low", "extended_last")
 
@@ -43,20 +43,20 @@ _IDENTITY = ("symbol", "venue", "event_time", "receive_time", "source_seq")
 
 
 Source: TypeAlias = tuple[int, int, int]
-"""Where a record came from: the number of the feed, the source stream, the tag of its session."""
+"""The origin of a record: number of the feed, source stream, tag of its session."""
 
 SourceOf: TypeAlias = Callable[[bytes, int], Source | None]
-"""Of the item with this topic and model, as it is now."""
+"""Returns the origin of the current record of an item with this topic and model."""
 
 
 class Derived(NamedTuple):
-    """One update of an item that is derived."""
+    """One update of a derived item."""
 
     topic: str
     model: MessageModel
     record: memoryview
     source: Source | None
-    """The source of the derived record, which is withdrawn together with its source."""
+    """The source of the derived record; both are withdrawn together."""
 
 
 class View(Protocol):
@@ -66,7 +66,7 @@ class View(Protocol):
     made: MessageModel
 
     def derive(self, topics: list[str], rows: NDArray[Any], sources: list[Source | None]) -> Iterable[Derived]:
-        """`rows` are records of the source, topics[i] the topic of rows[i], sources[i] where it came from."""
+        """`rows` are records of the source model; row i has the topic topics[i] and the origin sources[i]."""
 
 
 class SpreadView:
@@ -107,10 +107,11 @@ class _Day:
     def __init__(self, limits: StateLimits, seed: int) -> None:
         self.state = ConversionState(limits, seed)
         self.numbers: dict[str, int] = {}
-        """Of instruments, by topic."""
+        """Numbers of instruments in the state, by topic."""
 
     def number(self, topic: str) -> int:
-        """An instrument of the state is a topic here, under a short name; negative if there is no room."""
+        """Return the instrument number of a topic, negative if there is no room. The state names instruments by
+        short numbers."""
         number = self.numbers.get(topic)
         if number is None:
             number = self.state.instrument(f"{len(self.numbers)}")
@@ -120,8 +121,8 @@ class _Day:
 
 
 class DayView:
-    """One update for each instrument that a batch has trades of. Each source stream has its own sessions, and so its
-    own days."""
+    """One update for each instrument with trades in the batch. Sessions, and so days, are those of each source
+    stream."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class DayView:
 
     @property
     def refused(self) -> int:
-        """Trades, and instruments, that there was no room for."""
+        """Number of trades and instruments refused for lack of room."""
         return sum(sum(day.state.refused) for day in self._days.values())
 
     def new_day(self, stream: tuple[int, int]) -> None:
@@ -199,7 +200,7 @@ def _fill(row: Any, state: ConversionState, number: int, turnover_scale: int) ->
 
 
 class Views:
-    """The views that a plant has."""
+    """The configured views of a plant."""
 
     def __init__(self, names: Sequence[ViewName], *, seed: int, instruments_max: int, trades_max: int) -> None:
         room = (seed, instruments_max, trades_max)
@@ -220,7 +221,7 @@ class Views:
         return list(dict.fromkeys(view.made for view in self._views))
 
     def derive(self, content: Content, source_of: SourceOf = lambda *_: None) -> list[Derived]:
-        """What these messages change, in their order within each view."""
+        """Return the derived updates of these messages, in order within each view."""
         made: list[Derived] = []
         for view in self._views:
             topics, rows = _rows(content, view.source)
@@ -230,8 +231,8 @@ class Views:
         return made
 
     def change_session(self, stream: tuple[int, int], event: SessionEvent) -> None:
-        """A session of a feed's source stream began or ended. "running" is one that was met in its middle: if another
-        one was known before, its begin was missed."""
+        """Apply the begin or end of a session of a feed's source stream. "running" reports a session that had begun
+        before; if another session was known, the begin was missed."""
         if self._days and self._tags.get(stream) != (event.tag, event.session):
             if event.kind == "begin" or (event.kind == "running" and stream in self._tags):
                 for day in self._days:
@@ -241,7 +242,7 @@ class Views:
 
 
 def _rows(content: Content, model: MessageModel) -> tuple[list[str], NDArray[Any]]:
-    """The topics and records of the messages of a model; those of another size are left out."""
+    """Return topics and records of the messages of a model; messages of another size are skipped."""
     if isinstance(content, MessageBatch):
         messages, data = content.messages, content.data
         chosen = messages[(messages["model_id"] == model.id) & (messages["payload_size"] == model.record_size)]
@@ -254,7 +255,7 @@ def _rows(content: Content, model: MessageModel) -> tuple[list[str], NDArray[Any
 
 
 def _blank(model: MessageModel, rows: NDArray[Any]) -> NDArray[Any]:
-    """Records of a view that say of what and of when they are, and nothing else."""
+    """Return records of a view with only the fields that identify instrument and time."""
     made = numpy.zeros(len(rows), model.dtype)
     for name in _IDENTITY:
         made[name] = rows[name]

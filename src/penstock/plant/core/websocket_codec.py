@@ -1,7 +1,8 @@
-"""What is said on a WebSocket (docs/reference/protocol/sessions.md), in two encodings; it does no I/O.
+"""The two encodings of messages on a WebSocket (docs/reference/protocol/sessions.md), without I/O.
 
 `penstock.binary`: control messages are texts (JSON), a block of events is a binary message.
-`penstock.json`: everything is text; events are an array of objects with the record's fields, for pages and scripts.
+`penstock.json`: all messages are text; events are an array of objects with the record's fields, for pages and
+scripts.
 """
 
 from collections.abc import Callable
@@ -18,10 +19,10 @@ from penstock.model import MessageModel
 BINARY = "penstock.binary"
 JSON = "penstock.json"
 SUBPROTOCOLS = (BINARY, JSON)
-"""Those that a server offers; a client names one of them."""
+"""The subprotocols that a server offers; a client selects one of them."""
 
 Models: TypeAlias = Callable[[int, int], MessageModel | None]
-"""The model of this id and version, if it is known here."""
+"""Returns the model of this id and version, if this node knows it."""
 
 _DECODER = msgspec.json.Decoder(ConsumerMessage)
 _ENCODER = msgspec.json.Encoder()
@@ -29,15 +30,15 @@ _CLASSES = {int(number): number.name.lower() for number in TransmissionClass}
 
 
 class BinaryCodec:
-    """Texts and binary messages of one WebSocket, on the node's side."""
+    """The node's side of a WebSocket with the binary encoding."""
 
     def decode(self, message: str | bytes) -> ControlMessage:
         if isinstance(message, bytes):
-            raise RemoteProtocolError("a consumer sends texts only, no binary messages")
+            raise RemoteProtocolError("consumers send text messages, not binary ones")
         try:
             return cast("ControlMessage", _DECODER.decode(message))
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise RemoteProtocolError(f"no control message: {error}") from None
+            raise RemoteProtocolError(f"not a control message: {error}") from None
 
     def encode(self, message: ControlMessage) -> str | bytes:
         if isinstance(message, Events):
@@ -46,7 +47,7 @@ class BinaryCodec:
 
 
 class JsonCodec(BinaryCodec):
-    """The same with events as JSON. It remembers which item has which topic and model, as a consumer would."""
+    """The node's side with events as JSON. Keeps the topic and model of each item, as a consumer does."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -64,7 +65,7 @@ class JsonCodec(BinaryCodec):
         return [shown for event in read_events(data) if (shown := self._shown(event)) is not None]
 
     def _shown(self, event: Event) -> dict[str, Any] | None:
-        """An event for people; None for one that only this side needs."""
+        """Return an event as JSON fields; None for events that only this side needs."""
         if event.kind == EventKind.DEFINE:
             self._items[event.item] = event.topic.decode(), self._models(event.model_id, event.model_version)
             return None
@@ -84,13 +85,13 @@ class JsonCodec(BinaryCodec):
             return {**shown, "session": msgspec.to_builtins(decode_session(event.session))}
         if event.kind == EventKind.WITHDRAW:
             return {**shown, "class": _CLASSES.get(event.cls, ""), "version": event.version}
-        if event.cls in _CLASSES:  # a snapshot is of none
+        if event.cls in _CLASSES:  # events of a snapshot have no class
             shown["class"] = _CLASSES[event.cls]
         return {**shown, "version": event.version, "merged": event.merged, "record": _record_of(model, event)}
 
 
 def _record_of(model: MessageModel | None, event: Event) -> msgspec.Raw | None:
-    """Its fields; None where the model is not known, or the record is not one of it."""
+    """Return the record's fields; None if the model is unknown or the record does not match it."""
     if model is None:
         return None
     try:

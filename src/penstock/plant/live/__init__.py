@@ -1,1 +1,1 @@
-"""Running nodes: their data path, their control connections, sessions, datagrams, the upstream node."""
+"""Drivers of nodes: data path, control connections, sessions, datagrams, and the link to the upstream node."""

@@ -1,4 +1,4 @@
-"""What a session sender keeps of each session; _session_sender.pyx says what it does."""
+"""The state that a session sender keeps per session; see _session_sender.pyx."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -10,31 +10,31 @@ cpdef enum Framing:
     WEBSOCKET_MESSAGE = 2 # a binary message of a WebSocket
 
 
-cdef struct Line:         # a session's connection, going out
-    int fd                # -1: there is none
+cdef struct Line:  # the outgoing side of a session's connection
+    int fd  # -1: none
     Queue *queue          # events that wait, or NULL
-    uint32_t consumer     # whose they are
+    uint32_t consumer  # the consumer whose events these are
     uint8_t framing
-    bint is_blocked       # the socket takes nothing; the kernel says when it does
-    bint is_waiting       # in the list of those that have something to send
-    bint is_ending        # nothing comes after what is left
-    bint is_over          # the socket has failed, or has been ended
-    uint8_t *left         # what the socket has not taken yet of a frame that was begun, and words
+    bint is_blocked  # the socket is full; the kernel reports when it has room
+    bint is_waiting  # in the list of sessions with data to send
+    bint is_ending  # no data may follow `left`
+    bint is_over  # the socket has failed or was shut down
+    uint8_t *left  # the unsent rest of a frame, and words
     size_t left_at
     size_t left_size
     size_t left_capacity
-    int64_t due_ns        # nothing is sent before
+    int64_t due_ns  # earliest time of the next send
     int64_t sent_ns       # when events were last sent
-    int64_t stuck_ns      # since when the socket takes nothing of what is there; 0 while it does
+    int64_t stuck_ns  # time since when the socket accepts nothing although data waits; 0: it accepts data
 
 
 cdef class SessionSender:
     cdef Line *_lines
     cdef uint32_t _sessions_max
-    cdef list _buffers    # of SessionBuffer or None, by session: what the queues are in
-    cdef uint32_t *_sessions # by consumer
+    cdef list _buffers  # of SessionBuffer or None, by session: the owners of the queues
+    cdef uint32_t *_sessions  # session by consumer
     cdef uint32_t _consumers_max
-    cdef uint32_t *_waiting # sessions, each once: a ring
+    cdef uint32_t *_waiting  # a ring of sessions, each at most once
     cdef uint32_t _waiting_first
     cdef uint32_t _waiting_count
     cdef int _epoll

@@ -6,20 +6,20 @@ from typing_extensions import Buffer
 from penstock.engine.core.kernel._sinks import SessionBuffer
 
 class Framing(IntEnum):
-    """How the events of a session are packed."""
+    """The format in which events of a session are packed."""
 
     EVENTS_MESSAGE = 1
     WEBSOCKET_MESSAGE = 2
 
 class SessionSender:
-    """Sessions have numbers below `sessions_max`; `words_size_max` bounds the bytes that say() leaves to be sent."""
+    """Session numbers are below `sessions_max`; `words_size_max` bounds the unsent bytes of say()."""
 
     frames: int
-    """That were sent, since the session sender was made."""
+    """Number of frames sent since the session sender was created."""
 
     bytes: int
     next_due_ns: int
-    """When run() is to be called again at the latest; 2**63 - 1 while nothing waits."""
+    """The latest time for the next call of run(); 2**63 - 1 while no data waits."""
 
     def __init__(self, sessions_max: int, consumers_max: int, *, gather_ns: int, words_size_max: int) -> None: ...
     def fileno(self) -> int: ...

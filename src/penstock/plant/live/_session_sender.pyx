@@ -1,17 +1,19 @@
-"""Brings what waits in the buffers of thousands of sessions to their sockets, without Python and without waiting.
+"""Sends events from the buffers of thousands of sessions to their sockets, without Python code and without blocking.
 
     session_sender = SessionSender(sessions_max, consumers_max, gather_ns=20_000_000, words_size_max=65_536)
-    session_sender.open(session, sock.fileno())              # from now on nobody else writes to this socket
-    session_sender.say(session, data, now_ns)                # words: whole frames that others made
+        session_sender.open(session, sock.fileno())              # from now on only the session sender writes to this
+socket
+        session_sender.say(session, data, now_ns)                # words: complete frames made by the caller
     session_sender.attach(session, consumer, buffer, Framing.WEBSOCKET_MESSAGE)
-    session_sender.notice(consumers, now_ns)                 # the buffers of these consumers have something
-    session_sender.run(now_ns)                               # sends what is due; next_due_ns says when to call it again
+        session_sender.notice(consumers, now_ns)                 # the buffers of these consumers have events
+        session_sender.run(now_ns)                               # sends what is due; next_due_ns is the time of the
+next call
 
-What is in a buffer when its turn has come goes out in one frame. A session that was sent something less than
+All events that wait in a buffer when its session is due are sent in one frame. A session that was sent data less than
 `gather_ns` ago waits for the rest of that time, unless an event of the critical class or an answer to a subscription
-is there. A socket that takes nothing costs nothing: what is left of a frame is kept, events wait in the buffer, and
-when there is room the kernel says so (fileno() becomes readable, and the next run() sees to it). Times are of the
-monotonic clock. One thread at a time.
+waits. A full socket costs no processor time: the rest of its frame is kept and events wait in the buffer, until the
+kernel reports room (fileno() becomes readable, and the next run() sends). Times are those of the monotonic clock. Call
+it from one thread at a time.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -48,16 +50,16 @@ from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.engine.control import EVENTS_SIZE_MAX
 
 cdef enum:
-    SESSIONS_PER_RUN = 256      # that are sent something in one call
-    ROOM_BATCH = 256            # sockets that the kernel is asked about at a time
-    LEFT_KEPT = 4_096           # bytes of memory that a line may keep when nothing is left
+    SESSIONS_PER_RUN = 256  # maximum number of sessions served in one call
+    ROOM_BATCH = 256  # sockets per epoll_wait()
+    LEFT_KEPT = 4_096  # bytes of memory that a line may keep when nothing is left to send
     HEADER_SIZE_MAX = 32
-    WEBSOCKET_BINARY = 0x82     # the whole message in one frame
+    WEBSOCKET_BINARY = 0x82  # a complete message in one frame
     WEBSOCKET_SMALL = 125
     WEBSOCKET_U16 = 126
     WEBSOCKET_U64 = 127
 
-# {"type": "events", "data": <u32 bytes>} in msgpack, as engine.control.Events is on a control connection
+# {"type": "events", "data": <u32 bytes>} in msgpack, as engine.control.Events on a control connection
 cdef const char *EVENTS_HEAD = b"\x82\xa4type\xa6events\xa4data\xc6"
 cdef enum:
     EVENTS_HEAD_SIZE = 19
@@ -70,7 +72,7 @@ cdef size_t frame_size_max = EVENTS_SIZE_MAX
 
 
 cdef size_t put_header(uint8_t *out, uint8_t framing, size_t size) noexcept nogil:
-    """What stands before `size` bytes of events; at most HEADER_SIZE_MAX bytes."""
+    """Write the header of `size` bytes of events; at most HEADER_SIZE_MAX bytes."""
     cdef int place
     cdef size_t length
     if framing == EVENTS_MESSAGE:
@@ -96,7 +98,7 @@ cdef size_t put_header(uint8_t *out, uint8_t framing, size_t size) noexcept nogi
 
 
 cdef size_t whole_events(const Queue *queue, size_t size_max) noexcept nogil:
-    """Bytes of the events at the front that fit; at least one event, if any waits."""
+    """Size of the complete events at the front that fit; at least one event, if any waits."""
     cdef Head head
     cdef size_t size = 0, waiting = queue.end - queue.begin
     cdef uint32_t next_size
@@ -111,9 +113,9 @@ cdef size_t whole_events(const Queue *queue, size_t size_max) noexcept nogil:
 
 
 cdef bint keep(Line *line, const uint8_t *data, size_t size) noexcept nogil:
-    """Behind what is left already; False without memory."""
+    """Append to the unsent rest; False if there is no memory."""
     cdef void *bigger
-    if size == 0: # the socket took everything
+    if size == 0:  # the socket accepted everything
         return True
     if line.left_at and line.left_at + line.left_size + size > line.left_capacity:
         memmove(line.left, line.left + line.left_at, line.left_size)
@@ -138,7 +140,7 @@ cdef void forget_left(Line *line) noexcept nogil:
 
 
 cdef class SessionSender:
-    """Sessions have numbers below `sessions_max`; `words_size_max` bounds the bytes that say() leaves to be sent."""
+    """Session numbers are below `sessions_max`; `words_size_max` bounds the unsent bytes of say()."""
 
     def __cinit__(self, uint32_t sessions_max, uint32_t consumers_max, *, int64_t gather_ns, size_t words_size_max):
         cdef uint32_t session, consumer
@@ -160,7 +162,7 @@ cdef class SessionSender:
             self._sessions[consumer] = NO_SESSION
         self._epoll = epoll_create1(EPOLL_CLOEXEC)
         if self._epoll < 0:
-            raise LocalProtocolError("the system gives no epoll descriptor", hint="raise the limit of open files")
+            raise LocalProtocolError("cannot create an epoll descriptor", hint="raise the limit of open files")
 
     def __dealloc__(self):
         cdef uint32_t session
@@ -174,18 +176,18 @@ cdef class SessionSender:
             close(self._epoll)
 
     def fileno(self) -> int:
-        """Readable when a socket that took nothing takes something again."""
+        """Readable when a full socket has room again."""
         return self._epoll
 
     cdef Line *line_of(self, uint32_t session) except NULL:
         if session >= self._sessions_max or self._lines[session].fd < 0:
-            raise LocalProtocolError(f"the session sender knows no session {session}")
+            raise LocalProtocolError(f"unknown session {session}")
         return &self._lines[session]
 
-    # From open() to shut()
+    # Opening and closing
 
     def open(self, uint32_t session, int fd) -> None:
-        """The socket does not block, and is closed by its owner, after shut()."""
+        """Open a session on a non-blocking socket. The owner closes the socket after shut()."""
         if session >= self._sessions_max or self._lines[session].fd >= 0:
             raise LocalProtocolError(f"session {session} cannot be opened")
         cdef Line *line = &self._lines[session]
@@ -195,7 +197,7 @@ cdef class SessionSender:
         line.due_ns = line.sent_ns = line.stuck_ns = 0
 
     def attach(self, uint32_t session, uint32_t consumer, SessionBuffer buffer not None, Framing framing) -> None:
-        """Send the events of this consumer's buffer as well."""
+        """Also send the events of this consumer's buffer."""
         cdef Line *line = self.line_of(session)
         if consumer >= self._consumers_max or line.queue is not NULL:
             raise LocalProtocolError(f"consumer {consumer} cannot be attached to session {session}")
@@ -206,42 +208,42 @@ cdef class SessionSender:
         line.framing = framing
 
     def detach(self, uint32_t consumer) -> None:
-        """Its number may go to another one; nothing happens if it has no session here."""
+        """Release the consumer's number. No effect if the consumer has no session here."""
         if consumer < self._consumers_max and self._sessions[consumer] != NO_SESSION:
             self.let_go(self._sessions[consumer])
 
     def shut(self, uint32_t session) -> None:
-        """Send nothing more, also not what is left."""
+        """Send nothing more, not even the unsent rest."""
         cdef Line *line = self.line_of(session)
-        epoll_ctl(self._epoll, EPOLL_CTL_DEL, line.fd, NULL)  # an error says that it was never blocked
+        epoll_ctl(self._epoll, EPOLL_CTL_DEL, line.fd, NULL)  # an error means that the socket was never blocked
         line.fd = -1
         self.let_go(session)
         forget_left(line)
         self._buffers[session] = None
 
-    # What is sent
+    # Sending
 
     def say(self, uint32_t session, const uint8_t[::1] data not None, int64_t now_ns) -> None:
-        """Send these bytes, whole frames, before any event that is not on its way yet."""
+        """Send these bytes, complete frames, before any event that has not been sent yet."""
         cdef Line *line = self.line_of(session)
         if line.is_over or data.shape[0] == 0:
             return
         if line.left_size + data.shape[0] > self._words_size_max + frame_size_max:
-            raise LimitError(f"{line.left_size} bytes wait already for a session that does not take them")
+            raise LimitError(f"{line.left_size} unsent bytes wait for a session that does not read")
         if not keep(line, &data[0], data.shape[0]):
             raise MemoryError
         with nogil:
             self.carry(session, now_ns)
 
     def finish(self, uint32_t session, int64_t now_ns) -> None:
-        """When what is left has been sent, end this direction of the connection. No events any more."""
+        """Send the unsent rest, then shut down this direction of the connection. No more events are sent."""
         cdef Line *line = self.line_of(session)
         line.is_ending = True
         self.let_go(session)
         self.carry(session, now_ns)
 
     def notice(self, consumers, int64_t now_ns) -> list:
-        """The buffers of these consumers have something; those are returned that have no session here."""
+        """Note that the buffers of these consumers have events. Return the consumers without a session here."""
         cdef uint32_t consumer
         others = []
         for consumer in consumers:
@@ -252,17 +254,17 @@ cdef class SessionSender:
         return others
 
     def run(self, int64_t now_ns) -> None:
-        """Send what is due by now, and what was waiting for room: a bounded piece of it, so that others get their turn.
-        Then next_due_ns is not later than now."""
+        """Send the data that is due, and data that waited for room, up to a limit per call so that other sessions
+        get their turn. If more is due, next_due_ns is not later than now."""
         with nogil:
             self.make_room(now_ns)
             self.carry_due(now_ns)
 
-    # What becomes of it
+    # State of sessions
 
     def stuck(self, int64_t before_ns) -> list:
-        """The sessions whose sockets have taken nothing since before that time, though there was something; each with
-        its consumer, or None."""
+        """Return the sessions whose sockets have accepted nothing since before that time although data waits; each
+        with its consumer, or None."""
         cdef uint32_t session
         return [
             (session, None if self._lines[session].queue is NULL else self._lines[session].consumer)
@@ -271,13 +273,13 @@ cdef class SessionSender:
         ]
 
     def is_over(self, uint32_t session) -> bool:
-        """Whether nothing can be sent any more: the socket failed, or was ended after finish()."""
+        """True if the session can send nothing more: the socket failed, or was shut down after finish()."""
         return self.line_of(session).is_over
 
     # Without Python
 
     cdef void let_go(self, uint32_t session) noexcept:
-        """Of the consumer's buffer. The consumer's number may have gone to another one meanwhile."""
+        """Release the consumer's buffer. The consumer's number may belong to another consumer by now."""
         cdef Line *line = &self._lines[session]
         if line.queue is not NULL and self._sessions[line.consumer] == session:
             self._sessions[line.consumer] = NO_SESSION
@@ -300,8 +302,8 @@ cdef class SessionSender:
         self._waiting_count += 1
 
     cdef void carry_due(self, int64_t now_ns) noexcept nogil:
-        """First come, first served: when there is more to do than can be done, all are served more slowly. Who has to
-        wait for what follows goes to the end."""
+        """Serve waiting sessions in order, up to SESSIONS_PER_RUN per call. A session that is not due yet goes to
+        the end."""
         cdef uint32_t looked_at, session, waiting = self._waiting_count
         cdef int carried = 0
         cdef Line *line
@@ -325,7 +327,7 @@ cdef class SessionSender:
             carried += 1
 
     cdef void carry(self, uint32_t session, int64_t now_ns) noexcept nogil:
-        """As much as the socket takes."""
+        """Send as much as the socket accepts."""
         cdef Line *line = &self._lines[session]
         if line.fd < 0 or line.is_over or line.is_blocked:
             return
@@ -338,7 +340,7 @@ cdef class SessionSender:
             self.send_events(session, now_ns)
 
     cdef bint send_left(self, uint32_t session, int64_t now_ns) noexcept nogil:
-        """Whether nothing is left now."""
+        """Send the rest of a frame. True if nothing is left."""
         cdef Line *line = &self._lines[session]
         cdef ssize_t sent
         while line.left_size:
@@ -386,7 +388,7 @@ cdef class SessionSender:
                     keep(line, header + from_header, header_size - from_header)
                     and keep(line, line.queue.data + line.queue.begin + from_events, size - from_events)
                 ):
-                    line.is_over = True  # without memory the frame cannot be finished, and so neither can the session
+                    line.is_over = True  # without memory the frame cannot be finished, nor the session
                     shutdown(line.fd, SHUT_WR)
                     return
             queue_consume(line.queue, size)
@@ -395,8 +397,8 @@ cdef class SessionSender:
                 return
 
     cdef void block(self, uint32_t session, int error, int64_t now_ns) noexcept nogil:
-        """The socket did not take everything: have the kernel say when it takes more. If it failed, whoever reads from
-        it finds out."""
+        """Wait for room: the kernel reports when a full socket accepts data. If the socket failed, its reader
+        notices."""
         cdef Line *line = &self._lines[session]
         cdef epoll_event event
         if error != EAGAIN:
@@ -414,7 +416,7 @@ cdef class SessionSender:
             line.stuck_ns = now_ns
 
     cdef void make_room(self, int64_t now_ns) noexcept nogil:
-        """Sockets that took nothing take something again; more than ROOM_BATCH are for the next turn."""
+        """Serve sockets that have room again; more than ROOM_BATCH wait for the next turn."""
         cdef epoll_event events[ROOM_BATCH]
         cdef int count = epoll_wait(self._epoll, &events[0], ROOM_BATCH, 0), index
         for index in range(count):

@@ -1,4 +1,4 @@
-"""The control connections of a node: consumers subscribe, and sessions get their events."""
+"""The control connections of a node: requests of consumers, and events of sessions."""
 
 import asyncio
 import contextlib
@@ -34,13 +34,13 @@ from penstock.security.core.refusal import RefusalError
 TEXTS = ServiceTexts("consumer", first="the first message is a login", stopping="the node stops")
 
 GROUP_KEY_STEP_S = 1.0
-"""Time until members have heard of a new key of the group, and then until packets with the old one have arrived."""
+"""Time that members need to learn a new group key; then, time in which packets under the old key arrive."""
 
 log = logger("plant.control")
 
 
 class Sources(Protocol):
-    """Where a node looks for what it does not have itself."""
+    """The node's access to models and records that other nodes have."""
 
     async def snapshot(self, topics: Sequence[str]) -> list[bytes]: ...
 
@@ -48,7 +48,7 @@ class Sources(Protocol):
 
 
 class NodeServer(ControlService[control.ControlMessage, control.Refused, Consumer]):
-    """Serves consumers until close(); beyond the loopback address it needs `tls` and `secret`."""
+    """Serves consumers until close(). Beyond the loopback address it needs `tls` and `secret`."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
         self._sources = sources
         self._handover_path = handover_path
         self._epoch = epoch
-        self._outgoing: dict[int, asyncio.Queue[bytes]] = {}  # of sessions
-        self._sending: dict[int, asyncio.Task[None]] = {}  # of sessions
+        self._outgoing: dict[int, asyncio.Queue[bytes]] = {}  # by session
+        self._sending: dict[int, asyncio.Task[None]] = {}  # by session
         self._downstream = DownstreamNodes(config.datagrams, access, data, counters)
-        self._replacing: asyncio.Task[None] | None = None  # the group's key
+        self._replacing: asyncio.Task[None] | None = None  # replaces the group's key
         super().__init__(
             PROTOCOL,
             access,
@@ -95,21 +95,21 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
             outbox_max=config.told_max,
         )
 
-    # From others, in the loop's thread
+    # Calls from other parts, in the thread of the loop
 
     def events_ready(self, consumer: int, data: bytes) -> None:
         if (outgoing := self._outgoing.get(consumer)) is not None:
             outgoing.put_nowait(data)
 
     def revoke(self, subscription_id: str, reason: str) -> None:
-        """Rights are revoked: of consumers here, and of consumers of downstream nodes."""
+        """Revoke a subscription's rights, of consumers of this node and of downstream nodes."""
         super().revoke(subscription_id, reason)
         for number in self.outboxes:
             if (party := self.access.parties.get(number)) is not None and party.is_node:
                 self.tell(number, control.Withdrawn(subscription_id, reason[:256]))
 
     def end_consumer(self, consumer: int, error: PenstockError) -> None:
-        """Serve the consumer of this number no longer."""
+        """End the connection of the consumer of this number."""
         if (party := self.access.parties.get(consumer)) is not None:
             self.end(party, error)
 
@@ -180,19 +180,19 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
 
     async def _send_events(self, connection: Connection[control.ControlMessage], consumer: int) -> None:
         outgoing = self._outgoing[consumer]
-        with contextlib.suppress(PenstockError):  # the connection has ended, and its reader knows why
+        with contextlib.suppress(PenstockError):  # the connection has ended, and its reader logs the reason
             while True:
                 await connection.send(control.Events(await outgoing.get()))
                 await self.ask(lambda: self._data.sent(consumer))
 
-    # The group's key, after a member has left
+    # Replacing the group's key after a member has left
 
     def _replace_group_key(self) -> None:
         if self._downstream.has_lost_members and self._replacing is None:
             self._replacing = asyncio.get_running_loop().create_task(self._replace_group_keys())
 
     async def _replace_group_keys(self) -> None:
-        """Until no member has left since the last key was made."""
+        """Replace the key until no member has left since the last replacement."""
         with contextlib.suppress(PenstockError):  # the data path has ended
             while self._downstream.has_lost_members:
                 await self.ask(self._downstream.make_next_key)
@@ -243,7 +243,7 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
             case control.Vouch(number) if party.is_node:
                 return [await self._vouch(request)]
             case _:
-                raise RefusalError(RefusalCode.PROTOCOL, f"{type(request).__name__} has no place here")
+                raise RefusalError(RefusalCode.PROTOCOL, f"{type(request).__name__} is not a request of a consumer")
 
     async def _subscribe(self, party: Consumer, request: control.Subscribe) -> float:
         per_second = self._consumers.check(party, request)
@@ -295,10 +295,10 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
             if after.text != before.text:
                 await self._regrant(party, after)
         except PenstockError as error:
-            raise REFUSALS.final(error) from None  # without rights the connection cannot go on
+            raise REFUSALS.final(error) from None  # the connection cannot continue without rights
 
     async def _regrant(self, party: Consumer, rights: Rights) -> None:
-        """The rights have changed: each subscription is made again with what is granted of it now, or ends."""
+        """The rights have changed: subscribe again to the granted part of each subscription, or end it."""
         asked, party.subscriptions = party.subscriptions, {}
         for number in asked:
             await self._handle(events.Unsubscribe(party.number, number, is_told=False))
@@ -311,7 +311,7 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
                 party.subscriptions[number] = request
 
     async def _vouch(self, request: control.Vouch) -> control.Vouched:
-        """For a consumer of a downstream node."""
+        """Check a token for a consumer of a downstream node."""
         rights = await self._authority.admit(request.name, request.token, time.time_ns())
         if request.topics:
             (await self._authority.judge(request.name, request.token, rights, request.topics)).narrow(
@@ -330,7 +330,7 @@ class NodeServer(ControlService[control.ControlMessage, control.Refused, Consume
 
 
 class OwnSources:
-    """A plant has everything itself."""
+    """A ticker plant has all models and records itself."""
 
     def __init__(self, data: DataPath, models: dict[int, MessageModel], items_max: int) -> None:
         self._data = data
@@ -343,5 +343,5 @@ class OwnSources:
     async def model(self, model_id: int, version: int) -> str:
         model = self._models.get(model_id)
         if model is None or not model.text:
-            raise ModelError(f"no model has the id {model_id} here")
+            raise ModelError(f"model id {model_id} is unknown")
         return model.text

@@ -1,12 +1,12 @@
 """Events between nodes by UDP (docs/reference/protocol/distribution-datagrams.md).
 
-The node above sends messages of events in a stream of the middleware's packets to the node below: what is lost is asked
-for and sent again. Adaptive updates can have a stream of their own, of which nothing is kept: there the next update
-makes up for a lost one. They can also come by a group, which several nodes hear.
+The upstream node sends messages of events in a packet stream of the middleware to the downstream node, which requests
+lost packets again. Adaptive updates can have their own stream, whose packets are not kept: the next update replaces a
+lost one. They can also be sent to a multicast group, which several nodes receive.
 
-Packets and repair requests are authenticated with a random key of the sender, which the node below gets with the
-welcome of its control connection. When a member of a group leaves, the others get another key of the group. A datagram
-without a valid trailer changes no state; it is counted.
+Packets and repair requests are authenticated with a random key of the sender, which the downstream node gets in the
+welcome message of its control connection. When a member of a group leaves, the other members get a new group key. A
+datagram without a valid trailer changes no state; it is counted.
 """
 
 import os
@@ -48,10 +48,11 @@ from penstock.wire.authentication import KEY_SIZE
 OWN_KEY_ID = 1
 SLICE_SECONDS = 0.05
 GROUP_SILENCE_NS = 5 * NS_PER_SECOND
-"""Until a group that is alive, but is not heard, is given up."""
+"""Time after which a node gives up a group that is alive but not received."""
 
 RESENT_MAX = 4_096
-"""Records that are sent to all again because one node missed them; more go to that one alone."""
+"""Maximum number of records that are sent to the whole group again after one node missed them; more are sent to that
+node alone."""
 
 Way: TypeAlias = Literal["sure", "fresh", "group"]
 
@@ -59,8 +60,8 @@ log = logger("plant.datagrams")
 
 
 class DatagramSender:
-    """The events of one consumer, from the node above; one thread at a time. A member of the group gets from here what
-    the group does not bring it."""
+    """The upstream side: sends the events of one consumer, in one thread at a time. A member of the group is sent
+    only the events that the group does not carry."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class DatagramSender:
     ) -> None:
         self.group = group
         self._missed = config.missed
-        self._items: set[int] = set()  # that a member knows
+        self._items: set[int] = set()  # items that a member knows
         self._key = AuthenticationKey(OWN_KEY_ID, random(KEY_SIZE))
         self._sure = publish(_channel(SURE, config.interface), to=to, counters=counters, keys=(self._key,))
         self._fresh: Publishing | None = None
@@ -89,7 +90,7 @@ class DatagramSender:
             )
 
     def introduce(self, welcome: Welcome) -> Welcome:
-        """With where events come from."""
+        """Add the addresses of the streams to the welcome message."""
         host, port = self._sure.address
         fresh_port = 0 if self._fresh is None else self._fresh.address[1]
         placed = msgspec.structs.replace(
@@ -113,7 +114,7 @@ class DatagramSender:
         )
 
     def send(self, data: bytes) -> None:
-        """Whole events."""
+        """Send complete events."""
         if self.group is not None:
             data = self._without_group(data, self.group)
         sure, fresh = (data, b"") if self._fresh is None else split_events(data)
@@ -123,10 +124,10 @@ class DatagramSender:
             self._fresh.publish(TOPIC, fresh)
 
     def missed(self, first_sequence: int, last_sequence: int) -> None:
-        """A member did not get these packets of the group; do as it is configured."""
+        """Handle packets of the group that a member did not receive, as configured."""
         if (group := self.group) is None:
             return
-        if first_sequence == last_sequence == 0:  # it hears nothing of the group
+        if first_sequence == last_sequence == 0:  # the member receives nothing from the group
             self.group, last_sequence = None, group.next_sequence
         elif self._missed == "wait":
             return
@@ -164,19 +165,19 @@ def split_events(data: bytes) -> tuple[bytes, bytes]:
 
 
 class Hearer(Protocol):
-    """The node below; called in the receiver's thread."""
+    """The downstream node; called in the receiver's thread."""
 
     def take_datagram(self, data: bytes, way: Way) -> None:
-        """Events."""
+        """Events arrived."""
 
     def lose_datagrams(self) -> None:
-        """Some that must come did not."""
+        """Events that need reliable delivery were lost."""
 
     def miss_datagrams(self, first_sequence: int, last_sequence: int) -> None:
-        """Packets of the group did not come."""
+        """Packets of the group were lost."""
 
     def hear_no_group(self) -> None:
-        """There is a group, but nothing comes by it."""
+        """The group is alive, but its packets do not arrive."""
 
 
 class _UpstreamReceiver(SocketReceiver):
@@ -185,18 +186,18 @@ class _UpstreamReceiver(SocketReceiver):
 
 
 class DatagramReceiver:
-    """The node below: hears one node above at a time, in a thread."""
+    """The downstream side: receives from one upstream node at a time, in a thread."""
 
     def __init__(self, interface: str, hearer: Hearer, counters: Counters) -> None:
         self._interface = interface
         self._socket = host_socket(interface)
         self._hearer = hearer
         self._counters = counters
-        self._groups: list[socket.socket] = []  # that are joined
+        self._groups: list[socket.socket] = []  # joined groups
         self._welcome: Welcome | None = None
         self._authenticator = Authenticator()
         self.group_keys: Sequence[GroupKey] = ()
-        """Packets of the group are accepted under these."""
+        """The keys under which packets of the group are accepted."""
         self._thread: threading.Thread | None = None
         self._is_stopped = threading.Event()
 
@@ -230,13 +231,13 @@ class DatagramReceiver:
         self._thread.start()
 
     def use_group_keys(self, keys: Sequence[GroupKey]) -> None:
-        """Accept packets of the group under these keys, and no others; in any thread."""
+        """Accept packets of the group only under these keys. May be called in any thread."""
         if self._welcome is not None:
             self.group_keys = keys
             self._authenticator.use(scopes_of(self._welcome, keys))
 
     def rest(self) -> None:
-        """Hear nobody."""
+        """Stop receiving."""
         if self._thread is not None:
             self._is_stopped.set()
             self._thread.join()
@@ -255,7 +256,7 @@ class DatagramReceiver:
                         if isinstance(each, StreamStarted) and ways[each.stream.group] == "group":
                             deaf_ns = None
                         hear(each, ways, self._hearer)
-                except PenstockError as error:  # what came makes no sense: nothing of it can be relied on
+                except PenstockError as error:  # malformed data: nothing in it can be trusted
                     log.warning("events_refused", code=error.code, error=str(error))
                     self._hearer.lose_datagrams()
                 if deaf_ns is not None and time.monotonic_ns() >= deaf_ns:
@@ -264,7 +265,7 @@ class DatagramReceiver:
 
 
 def hear(received: Received, ways: dict[int, Way], hearer: Hearer) -> None:
-    """What a receiver says of the streams means this to the node below; `ways` are those of the groups."""
+    """Pass a receiver's instructions on to the downstream node; `ways` has the kind of each stream."""
     match received:
         case Deliver(stream=stream, messages=messages):
             for message in messages:
@@ -283,13 +284,13 @@ def hear(received: Received, ways: dict[int, Way], hearer: Hearer) -> None:
 
 
 class Stream(NamedTuple):
-    """One of those that a node below hears."""
+    """A stream that a downstream node receives."""
 
     way: Way
     channel: Channel
     publisher_id: int
     port: int
-    """From which its packets come."""
+    """The source port of its packets."""
 
     next_sequence: int = 1
 
@@ -299,18 +300,18 @@ class Stream(NamedTuple):
 
 
 def authenticator_of(welcome: Welcome) -> Authenticator:
-    """Checks packets of the node above, and makes the trailers of requests to it. Datagrams of
-    a node that gave no key are dropped."""
+    """Verifies packets of the upstream node, and authenticates requests to it. Datagrams are dropped if the upstream
+    node sent no key."""
     return Authenticator(scopes_of(welcome, group_keys_of(welcome)))
 
 
 def group_keys_of(welcome: Welcome) -> list[GroupKey]:
-    """What the node above has said of the group at the login."""
+    """The group's keys in the welcome message."""
     return [GroupKey(welcome.group_key_id, welcome.group_key)] if welcome.group else []
 
 
 def scopes_of(welcome: Welcome, group_keys: Sequence[GroupKey]) -> list[AuthenticationScope]:
-    """Those of the node above; packets of the group are authentic under these keys."""
+    """The authentication scopes of the upstream node; packets of the group are accepted under the given keys."""
     own = _scope("own", [AuthenticationKey(OWN_KEY_ID, welcome.key)], welcome.publisher_id)
     keys = [AuthenticationKey(each.key_id, each.key) for each in group_keys]
     return [*own, *_scope("group", keys, welcome.group_publisher_id)]
@@ -325,7 +326,7 @@ def _scope(name: str, keys: Sequence[AuthenticationKey], publisher_id: int) -> l
 
 
 def streams_of(welcome: Welcome, interface: str) -> list[Stream]:
-    """What the node above sends by."""
+    """The streams that the welcome message announces."""
     streams = [Stream("sure", _channel(SURE, interface), welcome.publisher_id, welcome.port)]
     if welcome.fresh_port:
         streams.append(Stream("fresh", _channel(FRESH, interface), welcome.publisher_id, welcome.fresh_port))

@@ -1,8 +1,8 @@
-"""A node's engine, its consumers' shared memory, and whoever may touch them: one thread at a time, under one lock.
+"""A node's engine and its consumers' shared memory, used by one thread at a time, under one lock.
 
-Updates are distributed in the thread that received them, without a detour. Other threads send mail: a call that is made
-between two batches, by whoever holds the lock next. A thread of its own delivers mail and keeps the engine's time while
-no updates come.
+Updates are distributed in the thread that received them. Other threads send mail: calls that the next holder of the
+lock makes between two batches. The node's own thread delivers mail and runs the engine's timers while no updates
+come.
 """
 
 import os
@@ -59,10 +59,10 @@ from penstock.plant.live.segments import Parted, Placed, Segments
 from penstock.wire import MessageBatch
 
 WAKE_NS = 50 * NS_PER_MS
-"""How long the thread sleeps at most."""
+"""Maximum sleep of the thread."""
 
 ENDED_MAX = 65_536
-"""Consumers that left whose last accounts wait to be written down."""
+"""Maximum number of consumers that left and whose last accounts are not written yet."""
 
 T = TypeVar("T")
 
@@ -70,16 +70,16 @@ log = logger("plant.data")
 
 
 class Owner(Protocol):
-    """What is told to others; it is called in any thread, under the lock."""
+    """Receives the results of the data path. Called in any thread, under the lock."""
 
     def events_ready(self, consumer: int, data: bytes) -> None:
-        """For a session; sent() is to be asked for when they have been sent."""
+        """Send events to a session, and call sent() when they have been sent."""
 
     def tell(self, consumer: int, message: control.OpenRegion) -> None:
-        """On its control connection."""
+        """Send a message on the consumer's control connection."""
 
     def end(self, consumer: int, error: PenstockError) -> None:
-        """It cannot be served any longer."""
+        """End a consumer that cannot be served any longer."""
 
     def wanted(self, topics: Sequence[str]) -> None: ...
 
@@ -89,11 +89,11 @@ class Owner(Protocol):
 
 
 class FairLock:
-    """The thread that has just released the lock cannot have it again before threads that wait: the node's own thread
-    would starve others."""
+    """A lock that its last holder cannot take again before waiting threads: otherwise the node's own thread would
+    starve them."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()  # held by the thread that waits for `_lock` next
+        self._turn = threading.Lock()  # held by the next thread that will get `_lock`
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
@@ -105,7 +105,7 @@ class FairLock:
 
 
 class Updated(NamedTuple):
-    """An update of an item of a node above, as the engine's kernel takes it."""
+    """An update of an item of the upstream node, in the form of the engine's kernel."""
 
     topic: bytes
     model_id: int
@@ -114,7 +114,7 @@ class Updated(NamedTuple):
     started_ns: int
     version: int
     merged: int = 1
-    """Updates that it stands for."""
+    """Number of updates that this one stands for."""
     session_id: int = 0
     """The session of the record (engine/core/session_events.py); 0 if unknown."""
 
@@ -123,7 +123,7 @@ FromAbove: TypeAlias = Updated | Image | RecordWithdrawn | Removed | UpstreamLiv
 
 
 class _Session:
-    """A buffer whose events are sent, one block at a time; by a sender of datagrams, at once."""
+    """A consumer's buffer that is sent one block at a time, or at once by a sender of datagrams."""
 
     def __init__(self, buffer: SessionBuffer, sender: Sender | None = None) -> None:
         self.buffer = buffer
@@ -132,7 +132,7 @@ class _Session:
 
 
 class DataPath:
-    """Runs from start() to stop()."""
+    """Distributes updates from start() to stop()."""
 
     def __init__(
         self,
@@ -143,10 +143,10 @@ class DataPath:
         handover: Handover,
         session_sender: SessionSender | None = None,
     ) -> None:
-        """A session sender brings the events of those sessions that carry() names to their connections by itself."""
+        """`session_sender` sends the events of the sessions that carry() names."""
         self.engine = engine
         self.latencies = LatencyHistogram()
-        """From a batch's arrival here to the moment its updates were served, per update; may be read in any thread."""
+        """Time per update from the arrival of its batch until the update was served. May be read in any thread."""
         self._config = config
         self._views = views
         self._owner = owner
@@ -155,9 +155,9 @@ class DataPath:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._mail = Mailbox(self._ring_bell, f"the node {config.name}")
         self._segments = Segments(config, handover)
-        self._entitled: dict[int, str] = {}  # by consumer
+        self._entitled: dict[int, str] = {}  # entitlement text by consumer
         self._sessions: dict[int, _Session] = {}
-        self._attachments: dict[int, int] = {}  # by consumer
+        self._attachments: dict[int, int] = {}  # attachment time by consumer
         self._attachment_count = 0
         self._ended: deque[ConsumerAccount] = deque(maxlen=ENDED_MAX)
         self._gauge = Gauge(time.monotonic_ns())
@@ -168,7 +168,7 @@ class DataPath:
         self._thread.start()
 
     def stop(self) -> None:
-        """A second call does nothing."""
+        """Stop the thread. A second call has no effect."""
         if self._bell < 0:
             return
         self._is_stopped = True
@@ -184,11 +184,11 @@ class DataPath:
     # From any thread
 
     def ask(self, question: Callable[[], T]) -> "Future[T]":
-        """What `question` answers under the lock."""
+        """Call the function under the lock and return its result."""
         return self._mail.ask(question)
 
     def take(self, content: Content, feed: str = "") -> None:
-        """Distribute messages of a feed, and what is derived from them, in the caller's thread."""
+        """Distribute messages of a feed and the views derived from them, in the caller's thread."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -206,7 +206,7 @@ class DataPath:
             self._note_served(number, now_ns)
 
     def take_events(self, events: Iterable[FromAbove]) -> None:
-        """What a node above says, in the caller's thread."""
+        """Handle events of the upstream node, in the caller's thread."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -221,7 +221,7 @@ class DataPath:
             self._note_served(number, now_ns)
 
     def session(self, event: SessionEvent) -> None:
-        """A session of a source stream began or ended, after all messages taken so far; in the caller's thread."""
+        """Announce the begin or end of a source stream's session, after all messages so far; in the caller's thread."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -231,18 +231,18 @@ class DataPath:
                 self._views.change_session((self.engine.feed_number(event.feed), event.stream_id), event)
 
     def lose(self) -> None:
-        """Updates did not come to this node."""
+        """Note that updates were lost before they reached this node."""
         self._gauge.errors += 1
         self.take_events([Lost()])
 
     # Under the lock
 
     def handle(self, event: EngineEvent) -> None:
-        """Have the engine handle an event, and carry out what it says."""
+        """Pass an event to the engine and carry out its instructions."""
         self._carry_out(self.engine.handle(event, time.monotonic_ns()))
 
     def attach(self, party: Consumer, sender: Sender | None = None) -> Placed:
-        """The sender, of one that gets datagrams, stays the caller's to close."""
+        """Attach a consumer. The caller closes `sender`, which consumers of datagrams have."""
         sinks, placed = Sinks(), Placed()
         if party.transport == "local":
             sinks, placed = self._segments.open(party.number, takes_records="adaptive" in party.classes)
@@ -261,14 +261,14 @@ class DataPath:
         return placed
 
     def carry(self, consumer: int, session: int, framing: Framing) -> None:
-        """From now on the session sender sends a session's events."""
+        """Let the session sender send a session's events from now on."""
         assert self._session_sender is not None
         self._session_sender.attach(session, consumer, self._sessions[consumer].buffer, framing)
         self._flush([consumer])
 
     def detach(self, party: Consumer) -> None:
-        """Its segments are withdrawn, its interests forgotten; once more does nothing. What it shares with others is
-        written no more, if its rights are such as can be taken back: it may have kept what it mapped."""
+        """Withdraw the consumer's segments and forget its interests; a second call has no effect. If its rights are
+        revocable, shared segments are not written any more, because the consumer may have kept its mapping."""
         if (attachment := self._attachments.pop(party.number, None)) is not None:
             self._ended.append(ConsumerAccount(self.engine.record(party.number), attachment, is_closed=True))
         self.handle(Detach(party.number))
@@ -277,23 +277,24 @@ class DataPath:
         self._move(each for each in parted if each.consumer != party.number)
 
     def regrant(self, party: Consumer) -> None:
-        """It has other rights, and no subscriptions yet: it no longer shares with those whom it was equal to."""
+        """Apply changed rights to a consumer without subscriptions: it no longer shares regions with consumers of
+        its former rights."""
         if party.number in self._entitled:
             self._entitled[party.number] = party.rights.text
             self._move(self._segments.part(party.number))
 
     def accounts(self) -> list[ConsumerAccount]:
-        """Of those that are attached, and of those that left since it was last asked for."""
+        """Return the accounts of attached consumers, and of those that left since the last call."""
         ended = list(self._ended)
         self._ended.clear()
         return [*ended, *(ConsumerAccount(self.engine.record(each), at) for each, at in self._attachments.items())]
 
     def sent(self, consumer: int) -> None:
-        """A session has sent what it was given, and can be given more."""
+        """A session has sent its events and can be given more."""
         session = self._sessions.get(consumer)
         if session is not None:
             session.is_sending = False
-            self.engine.serve(time.monotonic_ns())  # what there was no room for
+            self.engine.serve(time.monotonic_ns())  # updates that waited for room
             self._flush([consumer])
             self._carry_out(self.engine.take())
 
@@ -313,14 +314,14 @@ class DataPath:
                 for fd, _ in poller.poll(max(wake_ns - time.monotonic_ns(), 0) / NS_PER_MS):
                     if fd == self._bell:
                         os.eventfd_read(self._bell)
-        except Exception as error:  # the process must not look alive without it
+        except Exception as error:  # otherwise the process would appear to be alive without its data path
             log.error("data_thread_failed", error=repr(error))
             self._owner.failed(error)
         finally:
             self._mail.close()
 
     def _turn(self) -> int:
-        """When to look again."""
+        """Do one turn. Return the time of the next one."""
         self._mail.deliver()
         now_ns = time.monotonic_ns()
         deadline_ns = self.engine.next_deadline_ns()
@@ -333,13 +334,13 @@ class DataPath:
         wake_ns = now_ns + WAKE_NS
         if self._session_sender is not None:
             self._session_sender.run(now_ns)
-            self.engine.serve(now_ns)  # what there was no room for
+            self.engine.serve(now_ns)  # updates that waited for room
             self._carry_out(self.engine.take())
             wake_ns = min(wake_ns, self._session_sender.next_due_ns)
         return wake_ns if deadline_ns is None else min(wake_ns, deadline_ns)
 
     def _note_served(self, number: int, began_ns: int) -> None:
-        """Updates from the one after `number` on were taken together, and are served when the last one is."""
+        """Measure updates after `number`: they were received together, and are served when the last one is."""
         elapsed_ns = time.monotonic_ns() - began_ns
         self._gauge.busy_ns += elapsed_ns
         if taken := self.engine.kernel.items.number - number:
@@ -349,7 +350,7 @@ class DataPath:
         if self._bell >= 0:
             os.eventfd_write(self._bell, 1)
 
-    # What the engine says
+    # Instructions of the engine
 
     def _carry_out(self, instructions: list[EngineInstruction]) -> None:
         for instruction in instructions:
@@ -359,7 +360,7 @@ class DataPath:
                 case OpenRegion(consumer, model, record_count):
                     self._open_region(consumer, model, record_count)
                 case RegionTooLarge(consumer, record_count):
-                    what = f"a region of {record_count} records would be needed"
+                    what = f"the subscriptions need a region of {record_count} records"
                     self._owner.end(consumer, LimitError(what, hint="ask for fewer topics"))
                 case Wanted(topics):
                     self._owner.wanted(topics)
@@ -369,11 +370,11 @@ class DataPath:
     def _open_region(self, consumer: int, model: MessageModel, record_count: int) -> None:
         entitled = self._entitled.get(consumer)
         if entitled is None:
-            return  # it has left
+            return  # the consumer has left
         try:
             sink, opened = self._segments.open_region(consumer, model, record_count, entitled)
-        except (PenstockError, OSError) as error:  # no memory or files for it is no reason to fail the others
-            self._owner.end(consumer, SharedMemoryError(f"a region could not be made: {error}"))
+        except (PenstockError, OSError) as error:  # a lack of memory or files ends this consumer only
+            self._owner.end(consumer, SharedMemoryError(f"cannot create a region: {error}"))
             return
         self._owner.tell(consumer, opened)
         self.handle(RegionOpened(consumer, model.id, sink))
@@ -387,7 +388,7 @@ class DataPath:
             now_ns = time.monotonic_ns()
             consumers = self._session_sender.notice(consumers, now_ns)
             if self._session_sender.next_due_ns <= now_ns:
-                self._ring_bell()  # the thread sends, whoever this is
+                self._ring_bell()  # the data thread sends, whichever thread this is
         for consumer in consumers:
             session = self._sessions.get(consumer)
             if session is None or session.is_sending:
@@ -404,12 +405,12 @@ class DataPath:
         try:
             while block := buffer.take(BLOCK_SIZE_MAX):
                 sender.send(block)
-        except PenstockError as error:  # its sender has failed, nobody else's
+        except PenstockError as error:  # only this consumer's sender has failed
             self._owner.end(consumer, error)
 
     def _forget(self, consumer: int) -> None:
         if (session := self._sessions.pop(consumer, None)) is not None:
-            session.buffer.clear()  # nothing of it is sent any more
+            session.buffer.clear()  # none of it is sent any more
             if self._session_sender is not None:
                 self._session_sender.detach(consumer)
         self._entitled.pop(consumer, None)

@@ -1,8 +1,8 @@
-"""Downstream nodes that get their events by UDP: a stream each, and one group for those with the same rights.
+"""Downstream nodes that receive events by UDP: each has a stream, and nodes with equal rights share one group.
 
-To the engine the group is a consumer, from its first member on, whose subscriptions are the adaptive ones of its
-members. Members do not get the group's events a second time (group_sender.py). The rights of the first member are those
-of the group: nodes with other rights get everything in their own streams.
+For the engine the group is a consumer, which exists from the first member on and subscribes to the adaptive
+subscriptions of all members. Members get the group's events only once (group_sender.py). The first member's rights are
+the rights of the group; nodes with other rights get all events in their own streams.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class _Shared:
     def __init__(self, number: int) -> None:
         self.number = number
         self.users: set[tuple[int, int]] = set()
-        """Members' subscriptions: consumer and number."""
+        """The members' subscriptions behind it: consumer and number."""
 
 
 class Admitting(Protocol):
@@ -50,7 +50,7 @@ class Distributing(Protocol):
 
 
 class DownstreamNodes:
-    """In the loop's thread, but for what is said to be under the data path's lock."""
+    """Called in the thread of the loop; the methods under "Under the lock" need the data path's lock."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class DownstreamNodes:
         self._group: GroupSender | None = None
         self._party: Consumer | None = None  # the group, as a consumer
         self._members: set[int] = set()
-        self._rights = ""  # of all members
+        self._rights = ""  # rights of all members
         self._shared: dict[tuple[str, ...], _Shared] = {}
         self._last_number = 0
-        self._lost_members = 0  # since the group's key was made
+        self._lost_members = 0  # members that left since the group's key was made
         if config.group:
             host, _, port = config.group.rpartition(":")
             login = control.Login(f"group-{host}", "datagram", is_node=True, port=int(port))
@@ -82,9 +82,11 @@ class DownstreamNodes:
     # Under the lock
 
     def open(self, party: Consumer) -> DatagramSender:
-        """For a node that has been admitted."""
+        """Create the sender of a node that has been admitted."""
         if not self._config.interface or not party.is_node:
-            raise RefusalError(RefusalCode.TRANSPORT, "no datagrams are sent here, but to nodes where it is configured")
+            raise RefusalError(
+                RefusalCode.TRANSPORT, "this node sends datagrams only to nodes, and only if `datagrams` is configured"
+            )
         group = self._joined(party)
         place = (party.host, party.port)
         sender = DatagramSender(self._config, place, self._counters, group, self._publish, self._random)
@@ -92,7 +94,8 @@ class DownstreamNodes:
         return sender
 
     def subscribed(self, party: Consumer, request: control.Subscribe, topics: Sequence[str]) -> None:
-        """The group wants what a member wants. Should there be no room for that, the member gets it by itself."""
+        """Subscribe the group to a member's topics. If there is no room, the member gets these events in its own
+        stream."""
         if party.number not in self._members or self._party is None or request.cls != "adaptive":
             return
         shared = self._shared.get(key := tuple(topics))
@@ -117,7 +120,7 @@ class DownstreamNodes:
         if sender.group is None:
             self._leave(party.number)
 
-    # The group's key, which former members have. Each step under the lock; the caller waits between them.
+    # The group's key, which former members know. Each step runs under the lock; the caller waits between steps.
 
     @property
     def has_lost_members(self) -> bool:
@@ -137,17 +140,17 @@ class DownstreamNodes:
             self._group.retire_key()
 
     def group_keys(self) -> tuple[list[int], control.GroupKeys]:
-        """The members, and what they have to know."""
+        """Return the members, and the keys that they have to learn."""
         keys = () if self._group is None else self._group.keys
         return sorted(self._members), control.GroupKeys([control.GroupKey(each.key_id, each.key) for each in keys])
 
     def leave(self, party: Consumer) -> DatagramSender | None:
-        """The node is gone; its sender is the caller's to close."""
+        """Remove a node; the caller closes the returned sender."""
         self._leave(party.number)
         return self.senders.pop(party.number, None)
 
     def _joined(self, party: Consumer) -> GroupSender | None:
-        """The group, if the node takes it and may have what the others may."""
+        """Return the group, if the node takes group updates and has the rights of the members."""
         if self._party is None or not party.takes_group or (self._members and party.rights.text != self._rights):
             return None
         if self._group is None:
@@ -173,12 +176,12 @@ class DownstreamNodes:
     # In the loop's thread
 
     def check_rights(self, party: Consumer, entitled: str) -> None:
-        """A member stays one only with the rights of the others."""
+        """Refuse a member's renewal with rights that differ from the group's."""
         if party.number in self._members and entitled != self._rights:
-            raise RefusalError(RefusalCode.TOKEN, "these are other rights than the group's: log in with them")
+            raise RefusalError(RefusalCode.TOKEN, "the new rights differ from the group's: log in again")
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Close all senders."""
         for each in (*self.senders.values(), self._group):
             if each is not None:
                 each.close()

@@ -43,7 +43,7 @@ from penstock.security.core.brokering import Revoked
 STATUS_WAIT_SECONDS = 2.0
 STATUS_CONSUMERS_MAX = 10_000
 METRICS_CONSUMERS_MAX = 512
-"""Consumers whose records are shown; of an edge cache there may be many more."""
+"""Maximum number of consumers in the metrics; an edge cache may have many more."""
 
 EPOCH_BITS = 62
 
@@ -51,7 +51,7 @@ log = logger("plant")
 
 
 class LiveNode:
-    """One node. `node` starts and closes it; after the start `status()` describes it."""
+    """One running node. `node` starts and closes it; `status()` describes it after the start."""
 
     kind: NodeKind
 
@@ -110,7 +110,7 @@ class LiveNode:
             rows=lambda: rows_of(self.status(METRICS_CONSUMERS_MAX)),
         )
 
-    # What kinds of nodes differ in
+    # Differences between kinds of nodes
 
     def _authority(self) -> Authority:
         raise NotImplementedError
@@ -122,20 +122,20 @@ class LiveNode:
         raise NotImplementedError
 
     def _session_sender(self) -> SessionSender | None:
-        """Who brings the events of sessions to their connections; None: this node's loop does."""
+        """The sender of session events; None: the node's loop sends them."""
         return None
 
     def _through(self) -> Through | None:
-        """Who sends for the control connections."""
+        """The transport that carries control connections, if not asyncio."""
         return None
 
     async def _begin(self) -> None:
-        """Once consumers can be served."""
+        """Called when consumers can be served."""
 
     async def _finish(self) -> None:
-        """Before they are no longer."""
+        """Called before service ends."""
 
-    # The rest
+    # Common parts
 
     def _log_start(self) -> None:
         log.info("node_started", kind=self.kind, name=self._config.name, port=self._server.port)
@@ -145,7 +145,7 @@ class LiveNode:
         return self._server.port
 
     def reload_classes(self) -> None:
-        """Read the rules of classes again; some that cannot be used are told of, and those before stay."""
+        """Read the classification rules again. Errors are logged, and the rules stay unchanged."""
         try:
             rules = self._rules()
         except PenstockError as error:
@@ -163,15 +163,16 @@ class LiveNode:
         return rules
 
     def take(self, content: Content) -> None:
-        """Updates that this process makes itself, in any thread; for trials."""
+        """Distribute updates made by this process, in any thread; for trials."""
         self._data.take(content)
 
     def status(self, consumers_max: int = STATUS_CONSUMERS_MAX) -> NodeStatus:
-        """With the records of at most so many consumers. May be called in any thread but the data path's."""
+        """Return the status with the records of at most `consumers_max` consumers. May be called in any thread but
+        the data thread."""
         engine = self._data.engine
         try:
             consumers = self._data.ask(lambda: engine.records(consumers_max)).result(STATUS_WAIT_SECONDS)
-        except (PenstockError, TimeoutError):  # it has stopped, or is very busy
+        except (PenstockError, TimeoutError):  # the data path has stopped or is very busy
             consumers = []
         return NodeStatus(
             self._config.name,
@@ -187,7 +188,7 @@ class LiveNode:
             shown_latency({q: self._data.latencies.percentile(q) for q in PERCENTILES}),
         )
 
-    # What the data path tells, in any thread
+    # Calls from the data path, in any thread
 
     def events_ready(self, consumer: int, data: bytes) -> None:
         self.node.call(self._server.events_ready, consumer, data)
@@ -199,10 +200,10 @@ class LiveNode:
         self.node.call(self._server.end_consumer, consumer, error)
 
     def wanted(self, topics: Sequence[str]) -> None:
-        """A plant has everything."""
+        """A ticker plant receives all its topics anyway."""
 
     def unwanted(self, topics: Sequence[str]) -> None:
-        """And keeps it."""
+        """A ticker plant keeps all its topics."""
 
     def failed(self, error: Exception) -> None:
         self.node.fail(error)
@@ -224,7 +225,7 @@ class LiveNode:
         return Intake(engine.kernel.items.number, engine.kernel.items.count, self._losses(), engine.consumer_count)
 
     def _losses(self) -> int:
-        """Times that something did not come."""
+        """Number of losses before this node."""
         return self.node.total("upstream_lost")
 
     def _health(self) -> Health:
@@ -233,5 +234,5 @@ class LiveNode:
         if trouble := self.node.token_trouble:
             detail += f"; {trouble}"
         if not status.is_fed:
-            detail += "; nothing comes from above"
+            detail += "; no data from the upstream node"
         return Health(status.is_fed, detail)

@@ -31,7 +31,7 @@ from penstock.plant.live.websocket_control import WebSocketControl
 
 STUCK_CHECK_SECONDS = 1.0
 SPARE_FILES = 256
-"""Open files besides connections."""
+"""Open files in addition to connections."""
 
 log = logger("plant.edge")
 
@@ -67,7 +67,7 @@ class LiveEdge(LiveMux):
     def websocket_port(self) -> int:
         return self._web.port
 
-    # What it does otherwise than a multiplexer
+    # Differences from a multiplexer
 
     def _session_sender(self) -> SessionSender | None:
         consumers_max = self.edge_config.engine.consumers_max
@@ -106,7 +106,7 @@ class LiveEdge(LiveMux):
         return self._models.get(model_id)
 
     async def _watch_stuck(self) -> None:
-        """End those that take nothing, for ever."""
+        """End sessions that accept no data, until cancelled."""
         transports, patience_ns = self._session_transports(), self.edge_config.stuck_ms * NS_PER_MS
         error = LimitError(f"the connection took nothing for {self.edge_config.stuck_ms} ms")
         while True:

@@ -1,7 +1,8 @@
-"""Adaptive updates for several nodes below at once, by multicast (docs/reference/protocol/distribution-datagrams.md).
+"""Adaptive updates for several downstream nodes at once, by multicast
+(docs/reference/protocol/distribution-datagrams.md).
 
-To the engine the group is one consumer, which wants what its members want: an update is written once, and one datagram
-brings it to all of them. Nothing is kept for repair. Which records a node has missed, and not got since, is known here.
+For the engine the group is one consumer with the interests of all its members: an update is written once and sent to
+all of them in one datagram. Packets are not kept for repair; GroupSender tracks the records that a node has missed.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,20 +18,20 @@ from penstock.wire import AuthenticationKey
 from penstock.wire.authentication import KEY_SIZE
 
 PACKED_SIZE_MAX = 1_200
-"""Bytes of events that are sent together: they fit into one packet, so that little is lost with it."""
+"""Maximum size of events sent together. They fit into one packet, so that a lost packet costs few events."""
 
 GROUP_KEY_ID = 2
 VERSION_MAX = 2**64 - 1
 
 
 class NewestSent:
-    """Of each item the update that was sent last, and in which packets."""
+    """The last sent update of each item, with its packets."""
 
     def __init__(self) -> None:
-        self._sent: dict[int, tuple[int, int, Cut]] = {}  # by item; those sent last are last
+        self._sent: dict[int, tuple[int, int, Cut]] = {}  # by item; the last sent ones are last
 
     def note(self, update: Cut, first_sequence: int, last_sequence: int) -> None:
-        """Sent in these packets, which are the newest."""
+        """Record an update sent in these packets, the newest ones."""
         self._sent.pop(update.item, None)
         self._sent[update.item] = (first_sequence, last_sequence, update)
 
@@ -38,8 +39,8 @@ class NewestSent:
         self._sent.pop(item, None)
 
     def missed(self, first_sequence: int, last_sequence: int) -> list[Cut]:
-        """What somebody lacks who did not get these packets, in the order in which it was sent. An item that was sent
-        again since is not among it: what came later makes up for it, or is missed itself."""
+        """Return the updates that a node without these packets lacks, in the order of sending. An item that was sent
+        again since is left out: the node has the later update, or reports it as missed too."""
         found: list[Cut] = []
         for first, last, update in reversed(self._sent.values()):
             if last < first_sequence:
@@ -50,7 +51,7 @@ class NewestSent:
 
 
 class GroupSender:
-    """The events of the group, as a consumer of this node; one thread at a time."""
+    """Sends the events of the group's consumer, in one thread at a time."""
 
     def __init__(
         self,
@@ -62,14 +63,14 @@ class GroupSender:
         self.channel = Channel.parse(config.group, interface=config.interface)
         self._random = random
         self.key = AuthenticationKey(GROUP_KEY_ID, random(KEY_SIZE))
-        """All members get it, so each of them could forge packets of the group."""
+        """All members have this key, so each of them could forge packets of the group."""
 
         self.next_key: AuthenticationKey | None = None
-        """What members have already, and packets are not yet sent with."""
+        """A key that members already accept, but that is not yet used for sending."""
         self._publisher = publish(self.channel, counters=counters, config=FORGETFUL, keys=(self.key,))
-        self._publisher.publish(TOPIC, b"")  # from now on it is alive, and can be heard
+        self._publisher.publish(TOPIC, b"")  # the stream is alive from now on, and members can receive it
         self._newest = NewestSent()
-        self._brings_after: dict[int, int] = {}  # by item: updates with later versions go to the group
+        self._brings_after: dict[int, int] = {}  # by item: updates with higher versions are sent to the group
 
     @property
     def publisher_id(self) -> int:
@@ -77,7 +78,7 @@ class GroupSender:
 
     @property
     def port(self) -> int:
-        """From which packets come."""
+        """The source port of packets."""
         return self._publisher.address[1]
 
     @property
@@ -86,28 +87,29 @@ class GroupSender:
 
     @property
     def keys(self) -> tuple[AuthenticationKey, ...]:
-        """Those under which members accept packets."""
+        """The keys under which members accept packets."""
         return (self.key,) if self.next_key is None else (self.key, self.next_key)
 
     def make_next_key(self) -> None:
-        """A former member has the keys up to now. Members get the next one before activate_next_key()."""
+        """Create the next key, because a former member knows the current ones. Members get it before
+        activate_next_key()."""
         newest = self.key if self.next_key is None else self.next_key
         self.next_key = AuthenticationKey(newest.key_id + 1, self._random(KEY_SIZE))
         self._publisher.authenticate(self.keys, self.key.key_id)
 
     def activate_next_key(self) -> None:
-        """Send with it from the next packet on. Members still accept packets that are on their way."""
+        """Use the next key from the next packet on. Members still accept packets under the old key."""
         if self.next_key is not None:
             self._publisher.authenticate(self.keys, self.next_key.key_id)
 
     def retire_key(self) -> None:
-        """The key before the next one is dropped; members are to be told."""
+        """Drop the old key. The caller tells the members."""
         if self.next_key is not None:
             self.key, self.next_key = self.next_key, None
             self._publisher.authenticate(self.keys, self.key.key_id)
 
     def brings(self, update: Cut) -> bool:
-        """Whether members get this one, or a newer one, by the group."""
+        """True if the group carries this update or a newer one to its members."""
         return (
             update.kind == EventKind.UPDATE
             and update.cls == TransmissionClass.ADAPTIVE
@@ -115,7 +117,8 @@ class GroupSender:
         )
 
     def send(self, data: bytes) -> None:
-        """Whole events. Only adaptive updates go to the group: the rest each member has from its own stream."""
+        """Send complete events. Only adaptive updates go to the group: each member gets other events in its own
+        stream."""
         updates: list[Cut] = []
         for event in cut_events(data):
             if event.kind == EventKind.REMOVE:
@@ -131,7 +134,7 @@ class GroupSender:
         self.send_updates(updates)
 
     def send_updates(self, updates: Sequence[Cut]) -> None:
-        """To all members."""
+        """Send updates to all members."""
         for block in blocks_of(updates, PACKED_SIZE_MAX):
             first = self._publisher.next_sequence
             self._publisher.publish(TOPIC, joined(block))

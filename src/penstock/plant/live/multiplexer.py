@@ -1,4 +1,4 @@
-"""A live connection multiplexer: what its consumers want is taken from a node above, once."""
+"""A connection multiplexer: subscribes once to the upstream node for all its consumers."""
 
 import ssl
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from penstock.security.live.own_token import OwnToken
 
 
 class LiveMux(LiveNode):
-    """A connection multiplexer: what its consumers want is taken from a node above, once."""
+    """A connection multiplexer: subscribes once to the upstream node for all its consumers."""
 
     kind: NodeKind = "mux"
 

@@ -1,4 +1,4 @@
-"""A live node of the kind that its configuration is of."""
+"""Creates the driver that matches a node's configuration."""
 
 from penstock.plant.config import AnyNodeConfig, PlantConfig
 from penstock.plant.edge_config import EdgeConfig

@@ -1,7 +1,7 @@
-"""The shared memory of a node's local consumers: made, offered under names that nobody can guess, withdrawn.
+"""The shared memory of a node's local consumers: created, handed over under random names, withdrawn.
 
-Each consumer has a ring of events and a ring of notices, and for each message model whose records it takes in the
-adaptive class a region, with marks that it writes. Regions may be shared by those who may have the same.
+Each consumer has a ring of events and a ring of notices, and per message model a region of its adaptive records, with
+marks that the consumer writes. Consumers with equal rights may share regions.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ NAME_SIZE = 16
 
 
 class Offering(Protocol):
-    """What hands segments over (net.handover)."""
+    """The service that hands segments over (net.handover)."""
 
     def offer(self, name: str, segment: Segment) -> None: ...
 
@@ -30,7 +30,7 @@ class Offering(Protocol):
 
 
 class Placed(NamedTuple):
-    """The rings of a local consumer, by the names under which they are handed over."""
+    """The names under which a local consumer's rings are handed over."""
 
     ring: str = ""
     notices: str = ""
@@ -48,7 +48,7 @@ class _Region(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """Who is to be given another region in place of one, and what for."""
+    """A consumer that needs a new region in place of a shared one, and the region's model."""
 
     consumer: int
     model: MessageModel
@@ -56,18 +56,18 @@ class Parted(NamedTuple):
 
 
 class Segments:
-    """Used in one thread at a time."""
+    """Call it from one thread at a time."""
 
     def __init__(self, config: NodeConfig, handover: Offering) -> None:
         self._config = config
         self._handover = handover
         self._rings: dict[int, tuple[_Offered, ...]] = {}  # by consumer
         self._regions: dict[tuple[int, int], _Region] = {}  # by consumer and model
-        self._shared: dict[tuple[str, int], _Region] = {}  # by what may be had, and model
+        self._shared: dict[tuple[str, int], _Region] = {}  # by entitlement text and model
         self._is_sharing = config.shared_regions and config.engine.offsets == "common"
 
     def open(self, consumer: int, *, takes_records: bool) -> tuple[Sinks, Placed]:
-        """The rings of a new consumer; that of notices only if it takes records in regions."""
+        """Create the rings of a new consumer; the ring of notices only if the consumer takes records in regions."""
         notices = None
         with self._undone() as offered:
             ring = RingWriter.create(self._config.ring_bytes, EVENT_SIZE_MAX)
@@ -81,8 +81,8 @@ class Segments:
     def open_region(
         self, consumer: int, model: MessageModel, record_count: int, entitled: str
     ) -> tuple[RegionSink, OpenRegion]:
-        """A region for so many records, in place of the one before; `entitled` is equal for those who may have the
-        same."""
+        """Create or share a region for `record_count` records, in place of the consumer's previous one. `entitled`
+        is equal for consumers with equal rights."""
         region = self._shared.get((entitled, model.id)) if self._is_sharing else None
         if region is None or region.sink.record_count < record_count:
             region = self._make_region(model, record_count)
@@ -106,15 +106,15 @@ class Segments:
         return region.sink, opened
 
     def part(self, consumer: int) -> list[Parted]:
-        """The consumer may keep what it has mapped, but is to see nothing more in it: who shares a region with it is
-        to have another, and nobody else comes to that one. Also itself, if it stays."""
+        """Exclude a consumer that may keep its mappings: return the consumers that share a region with it and need a
+        new one, including the consumer itself if it stays. Nobody else joins the old region."""
         own = {id(each) for (number, _), each in self._regions.items() if number == consumer and each.sink.is_shared}
         self._shared = {key: each for key, each in self._shared.items() if id(each) not in own}
         users = ((number, each) for (number, _), each in self._regions.items() if id(each) in own)
         return [Parted(number, each.model, each.sink.record_count) for number, each in users]
 
     def close(self, consumer: int) -> None:
-        """Withdraw everything of a consumer; those who have it mapped keep it."""
+        """Withdraw all segments of a consumer; existing mappings stay valid."""
         for offered in self._rings.pop(consumer, ()):
             self._withdraw(offered)
         for key in [key for key in self._regions if key[0] == consumer]:
@@ -135,7 +135,7 @@ class Segments:
         return _Region(model, RegionSink(region, marks, is_shared=self._is_sharing), tuple(offered))
 
     def _release(self, region: _Region) -> None:
-        """Withdraw it, unless others use it."""
+        """Withdraw a region unless other consumers use it."""
         if any(each is region for each in self._regions.values()):
             return
         self._shared = {key: each for key, each in self._shared.items() if each is not region}
@@ -143,7 +143,7 @@ class Segments:
             self._withdraw(offered)
 
     def _offer(self, memory: RingWriter | RegionWriter | RegionMarks, segment: Segment) -> _Offered:
-        name = random_bytes(NAME_SIZE).hex()  # nobody but the consumer is told
+        name = random_bytes(NAME_SIZE).hex()  # known only to the consumer
         try:
             self._handover.offer(name, segment)
         except BaseException:
@@ -153,7 +153,7 @@ class Segments:
 
     @contextmanager
     def _undone(self) -> Iterator[list[_Offered]]:
-        """What is offered in it is withdrawn if that fails half-way."""
+        """Withdraw everything offered in this context if it fails half-way."""
         offered: list[_Offered] = []
         try:
             yield offered

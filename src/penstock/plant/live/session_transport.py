@@ -1,7 +1,7 @@
-"""Connections of asyncio whose bytes go out through a session sender (_session_sender.pyx), in the data thread.
+"""asyncio connections that a session sender (_session_sender.pyx) writes to, in the data thread.
 
-The loop's thread reads from the socket. The session sender alone writes to it and ends it, so control messages of a
-connection and events of its session are never mixed up.
+The loop's thread reads from the socket. Only the session sender writes to it and shuts it down, so control messages of
+a connection and events of its session are never mixed.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ READ_SIZE = 16_384
 log = logger("plant.sessions")
 
 Ask = Callable[[Callable[[], None]], "Future[None]"]
-"""Have something done in the data thread, after whatever was asked before."""
+"""Run a function in the data thread, after all earlier ones."""
 
 
 class SessionTransports:
-    """The session sender as the loop's thread sees it; `sessions_max` is the session sender's."""
+    """The session sender, as the loop's thread uses it; `sessions_max` is the session sender's."""
 
     def __init__(self, session_sender: SessionSender, sessions_max: int, ask: Ask) -> None:
         self.session_sender = session_sender
@@ -36,14 +36,14 @@ class SessionTransports:
         self._loop = asyncio.get_running_loop()
 
     def through(self, sock: socket.socket, protocol: asyncio.Protocol) -> asyncio.Transport:
-        """What a StreamServer is given, to have its connections carried; all of them together have no more than
-        `sessions_max`."""
+        """Create the transport of a connection for a StreamServer. At most `sessions_max` connections are open at
+        once."""
         try:
             peer = sock.getpeername()
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             keep_little_unsent(sock)
-        except OSError:  # it is gone already
+        except OSError:  # the connection has ended already
             sock.close()
             raise
         session, fd = self._free.pop(), sock.fileno()
@@ -59,7 +59,8 @@ class SessionTransports:
         self._do(lambda: self.session_sender.finish(transport.session, time.monotonic_ns()), transport)
 
     def shut(self, transport: "SessionTransport") -> None:
-        """Have the socket left alone; then, or when the data thread has ended, the transport is told so."""
+        """Have the session sender release the socket; the transport is notified then, or when the data thread has
+        ended."""
 
         def shut(_: object) -> None:
             if not self._loop.is_closed():
@@ -83,8 +84,7 @@ class SessionTransports:
 
 
 def session_place(connection: "SessionConnection") -> tuple[int, Framing] | None:
-    """The session by which a connection's events can be carried, and how they are packed; None for one whose events
-    somebody has to convert."""
+    """Return the session of a connection and its framing; None for a connection whose events need conversion."""
     transport = connection.transport
     if not isinstance(transport, SessionTransport):
         return None
@@ -93,7 +93,7 @@ def session_place(connection: "SessionConnection") -> tuple[int, Framing] | None
 
 
 class SessionConnection(Protocol):
-    """A control connection; one that packs events otherwise has an attribute `framing`, which may be None."""
+    """A control connection. A connection with another framing has an attribute `framing`, which may be None."""
 
     @property
     def transport(self) -> asyncio.WriteTransport: ...
@@ -155,7 +155,7 @@ class SessionTransport(asyncio.Transport):
             self.pause_reading()
             self._protocol.eof_received()
 
-    # Writing, which the session sender does
+    # Writing is done by the session sender
 
     def write(self, data: Any) -> None:
         if not self._is_closing:
@@ -169,13 +169,13 @@ class SessionTransport(asyncio.Transport):
             self._transports.finish(self)
 
     def get_write_buffer_size(self) -> int:
-        """What the session sender keeps it bounds itself."""
+        """The session sender bounds its own buffer."""
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is nothing here to be limited."""
+        """No effect: nothing is buffered here."""
 
-    # The end
+    # Closing
 
     def is_closing(self) -> bool:
         return self._is_closing

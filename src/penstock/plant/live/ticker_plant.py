@@ -1,4 +1,4 @@
-"""A live ticker plant: it has every item of its feeds, and what is derived from them."""
+"""A ticker plant: has every item of its feeds, and the derived views."""
 
 import asyncio
 

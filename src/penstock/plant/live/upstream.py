@@ -1,8 +1,8 @@
-"""What a multiplexer or an edge cache has of the node above: its link, and what comes by it.
+"""The link of a multiplexer or edge cache to its upstream node, and the events that arrive through it.
 
-The engine says what its consumers want, all together; that is asked for above. The events that come are this node's
-updates: numbers of items are translated, versions are kept. When the link is lost and made again, consumers get a
-receipt for what they may have missed, and refreshes.
+The engine reports the combined interests of its consumers, which are subscribed upstream. Events of the upstream node
+become this node's updates: item numbers are translated, versions are kept. After the link was lost and restored,
+consumers get a loss receipt for the interruption, and refreshes.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from penstock.plant.live.datagrams import DatagramReceiver, Way
 from penstock.plant.live.datapath import DataPath, FromAbove, Updated
 
 ITEMS_MAX = 16_000_000
-"""Items that the node above may define on one connection."""
+"""Maximum number of items that the upstream node may define on one connection."""
 
 RECONCILE_SECONDS = 60.0
 """Time after the login at a restarted upstream node until records that it does not have are withdrawn."""
@@ -53,7 +53,7 @@ GROUP_KEY_GRACE_S = 2.0
 """Time after the loss of the control connection until packets of the group are no longer accepted."""
 
 EARLY_MAX = 4_096
-"""Updates that are kept because their items may be defined in a moment."""
+"""Maximum number of updates kept until their items are defined."""
 
 _OF_ITEMS = (EventKind.UPDATE, EventKind.REFRESH, EventKind.WITHDRAW)
 
@@ -61,7 +61,7 @@ log = logger("plant.upstream")
 
 
 class Defined(NamedTuple):
-    """An item of the node above."""
+    """An item of the upstream node."""
 
     topic: bytes
     model_id: int
@@ -69,31 +69,32 @@ class Defined(NamedTuple):
 
 
 class Incoming:
-    """Reads what the node above sends on one connection. It does no I/O; what is not well formed is an error, which
-    ends the connection."""
+    """Decodes the events of the upstream node on one connection, without I/O. Malformed data is an error, which ends
+    the connection."""
 
     def __init__(
         self, topics_of: Callable[[int], Sequence[str]], defined: Callable[[int, int], None] = lambda *_: None
     ) -> None:
-        """`defined` is told of the model of every item, and its version."""
+        """`defined` is called with the model id and version of every item."""
         self.last_number = 0
         self._defined = defined
         self._topics_of = topics_of
         self._items: dict[int, Defined] = {}
         self._is_split = False
-        self._numbers: dict[int, int] = {}  # of items whose updates may go several ways: the newest's at the node above
-        self._early: dict[int, Event] = {}  # updates that came by the group before their items were defined
+        # newest update number at the upstream node, for items whose updates may take several paths
+        self._numbers: dict[int, int] = {}
+        self._early: dict[int, Event] = {}  # updates that came through the group before their items were defined
         self._is_again = self._is_repairing = self._is_patchy = False
-        self._shown: set[int] = set()  # items that this connection has brought something of
-        self._met: set[tuple[bytes, int]] = set()  # topics and models that it has defined
-        self._resumed: set[int] = set()  # items that it has defined again: there was something between
-        self._is_patched = False  # something did not come: what was withdrawn in it was not told
+        self._shown: set[int] = set()  # items with events on this connection
+        self._met: set[tuple[bytes, int]] = set()  # topics and models defined on this connection
+        self._resumed: set[int] = set()  # items defined again after an interruption
+        self._is_patched = False  # events were lost, possibly withdrawals among them
         self.told: set[tuple[bytes, int]] = set()
-        """Topics and models that were defined since this connection began, or since something did not come."""
+        """Topics and models defined since this connection began, or since events were lost."""
 
     def begin(self, *, is_again: bool, is_split: bool = False) -> None:
-        """A new connection; the consumers may have missed something if there was one before. `is_split` says that
-        updates come several ways, which may overtake each other."""
+        """Begin a new connection. `is_again` is true if there was one before, so consumers may have missed events.
+        `is_split` says that updates take several paths and may overtake each other."""
         self._items.clear()
         self._numbers.clear()
         self._early.clear()
@@ -107,8 +108,8 @@ class Incoming:
         self.told.clear()
 
     def read_fresh(self, data: bytes, *, is_group: bool = False) -> Iterator[FromAbove]:
-        """Updates that go a way of their own: they may come before their item is defined, or be overtaken. By the group
-        come also those of items that only others want."""
+        """Read updates of a separate path: they may arrive before their item is defined, or be overtaken. The group
+        also carries items that only other members subscribe to."""
         for event in read_events(data):
             if event.kind != EventKind.UPDATE:
                 continue
@@ -125,7 +126,7 @@ class Incoming:
             del self._early[next(iter(self._early))]
 
     def _is_newest(self, item: int, number: int) -> bool:
-        """The node above never counts anew while the connection lasts; versions do when its plant is another."""
+        """The upstream node's update numbers only grow during a connection; versions may restart with its plant."""
         if number <= self._numbers.get(item, 0):
             return False
         self._numbers[item] = number
@@ -134,7 +135,7 @@ class Incoming:
     def read(self, data: bytes) -> Iterator[FromAbove]:
         for event in read_events(data):
             if self._is_patchy and event.kind in _OF_ITEMS and event.item not in self._items:
-                continue  # its definition was lost: another one follows, with an image
+                continue  # the definition was lost; another one with an image follows
             match event.kind:
                 case EventKind.DEFINE:
                     yield from self._define(event)
@@ -147,7 +148,7 @@ class Incoming:
                     item = self._item(event.item)
                     self._shown.add(event.item)
                     if event.number < self._numbers.get(event.item, 0):
-                        continue  # a newer one came by the other way
+                        continue  # a newer update came by the other path
                     if self._is_split:
                         self._numbers[event.item] = event.number
                     yield self._image(item, event)
@@ -176,17 +177,17 @@ class Incoming:
         self.last_number = max(self.last_number, event.number)
         self._shown.add(event.item)
         if event.number < self._numbers.get(event.item, 0):
-            return  # a newer one came by the other way
+            return  # a newer update came by the other path
         if self._is_split:
             self._numbers[event.item] = event.number
         yield RecordWithdrawn(item.topic, item.model_id, event.version)
 
     def _define(self, event: Event) -> Iterator[FromAbove]:
         if len(self._items) >= ITEMS_MAX:
-            raise RemoteProtocolError(f"the node above defines more than {ITEMS_MAX} items")
+            raise RemoteProtocolError(f"the upstream node defines more than {ITEMS_MAX} items")
         item = Defined(event.topic, event.model_id, event.model_version)
         if self._items.get(event.item, item) != item:
-            self._numbers.pop(event.item, None)  # of what had this number before
+            self._numbers.pop(event.item, None)  # of the item that had this number before
             self._shown.discard(event.item)
         self._items[event.item] = item
         if len(self.told) < ITEMS_MAX:
@@ -201,9 +202,9 @@ class Incoming:
             yield self._update(item, early)
 
     def _update(self, item: Defined, event: Event) -> FromAbove:
-        """The first one of an item after a new connection, or a new subscription, stands for itself: a plant that was
-        started anew counts versions anew, and consumers leave out those that they know already. What was sent on an
-        earlier subscription may still have come, and what was between is lost."""
+        """Convert an update. The first one of an item after a new connection or subscription is not merged with
+        earlier ones, because a restarted plant counts versions anew and consumers skip versions that they have.
+        Updates of the earlier subscription may have arrived, and updates in between are lost."""
         is_first = event.item not in self._shown and (self._is_again or event.item in self._resumed)
         self._shown.add(event.item)
         if is_first:
@@ -214,8 +215,8 @@ class Incoming:
         return Image(*item, event.version, event.body, event.started_ns, self._is_repairing, event.session_id)
 
     def repair(self) -> None:
-        """Something did not come: images that follow make up for it. Definitions may be among it, so that those that
-        are known may be of items whose numbers others have by now: each is to come anew."""
+        """Prepare for images after events were lost. Definitions may be among the lost events, so known numbers may
+        belong to other items by now: every definition has to come again."""
         self._is_repairing = self._is_patchy = self._is_patched = True
         self.told.clear()
         self._items.clear()
@@ -226,16 +227,17 @@ class Incoming:
         try:
             return self._items[number]
         except KeyError:
-            raise RemoteProtocolError(f"the node above sends item {number} before it defines it") from None
+            raise RemoteProtocolError(f"the upstream node sends item {number} before its definition") from None
 
 
 def _is_each(event: Event) -> bool:
-    """Whether each update counts, however late it is."""
+    """True if the update must not be skipped, even if it is late."""
     return bool(event.flags & EventFlag.NONCONFLATABLE)
 
 
 class Upstream:
-    """The link to the node above, from start() to close(); in the loop's thread, but for wanted() and unwanted()."""
+    """The link to the upstream node, from start() to close(). Call it in the thread of the loop, except wanted() and
+    unwanted()."""
 
     def __init__(
         self,
@@ -252,8 +254,8 @@ class Upstream:
         known: Mapping[int, int],
         interface: str = "",
     ) -> None:
-        """`known` are the versions of the models that this node has, by id; of others the node above is asked. With an
-        interface, events come by UDP to it."""
+        """`known` has the versions of this node's models, by id; other models are requested from the upstream node.
+        With `interface`, events come by UDP to its address."""
         self._data = data
         self._cls = cls
         self._per_second = per_second
@@ -263,8 +265,8 @@ class Upstream:
         self._incoming = Incoming(self._topics_of, self._meet)
         self._known = dict(known)
         self._asked: set[tuple[int, int]] = set()
-        self._numbers: dict[str, int] = {}  # of subscriptions above, by topic
-        self._groups: dict[int, set[str]] = {}  # the topics of each
+        self._numbers: dict[str, int] = {}  # of upstream subscriptions, by topic
+        self._groups: dict[int, set[str]] = {}  # topics by upstream subscription
         self._changes: asyncio.Queue[tuple[bool, tuple[str, ...]]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._was_welcomed = False
@@ -292,7 +294,7 @@ class Upstream:
         if self._datagrams is not None:
             await asyncio.to_thread(self._datagrams.close)
 
-    # What the engine says, in any thread
+    # Calls from the engine, in any thread
 
     def wanted(self, topics: Sequence[str]) -> None:
         self._change(True, topics)
@@ -305,7 +307,7 @@ class Upstream:
             self._loop.call_soon_threadsafe(self._changes.put_nowait, (is_wanted, tuple(topics)))
 
     async def _follow(self) -> None:
-        """Ask for what is wanted, and release what is not, in the order in which that was said."""
+        """Subscribe and unsubscribe upstream, in the order of the engine's calls."""
         while True:
             is_wanted, topics = await self._changes.get()
             try:
@@ -321,7 +323,8 @@ class Upstream:
                 self._counters.add("requests_refused", cause=RefusalCode.UPSTREAM)
 
     async def _want(self, topics: Sequence[str]) -> None:
-        """In one subscription: what is asked for together mostly ends together."""
+        """Subscribe to these topics in one subscription, because topics that are requested together usually end
+        together."""
         number = self.link.reserve()
         self._groups[number] = set(topics)  # the LIVE event may come before the answer
         self._numbers |= dict.fromkeys(topics, number)
@@ -334,7 +337,7 @@ class Upstream:
     async def _want_anew(self) -> None:
         for number, topics in list(self._groups.items()):
             del self._groups[number]
-            try:  # first: of what it has already, the node above sends no image
+            try:  # first, because the upstream node sends no image of items that it has already sent
                 await self.link.unsubscribe(number)
             finally:
                 await self._want(sorted(topics))
@@ -357,7 +360,7 @@ class Upstream:
     def _topics_of(self, number: int) -> Sequence[str]:
         return tuple(self._groups.get(number, ()))
 
-    # What consumers below ask of the node above
+    # Requests for downstream consumers
 
     async def vouch(self, name: str, token: str, topics: Sequence[str] = ()) -> Vouched:
         return await self.link.vouch(name, token, topics)
@@ -368,7 +371,7 @@ class Upstream:
     async def model(self, model_id: int, version: int) -> str:
         return await self.link.model(model_id, version)
 
-    # Models of items that this node does not know, in any thread
+    # Unknown models, in any thread
 
     def _meet(self, model_id: int, version: int) -> None:
         key = model_id, version
@@ -377,19 +380,19 @@ class Upstream:
             asyncio.run_coroutine_threadsafe(self._learn(model_id, version), self._loop)
 
     async def _learn(self, model_id: int, version: int) -> None:
-        """Until it is known, updates of its items are sent each."""
+        """Request a model. Until it is known, updates of its items are sent one by one."""
         try:
-            model = MessageModel.parse(await self.link.model(model_id, version), where="model of the node above")
+            model = MessageModel.parse(await self.link.model(model_id, version), where="model of the upstream node")
             if model.id != model_id:
-                raise RemoteProtocolError(f"asked for model {model_id}, the node above gives {model.id}")
+                raise RemoteProtocolError(f"requested model {model_id}, the upstream node sent {model.id}")
             self._known[model_id] = max(version, model.version)
             await asyncio.wrap_future(self._data.ask(lambda: self._data.handle(LearnModel(model))))
             log.info("model_learned", model=model.name, model_id=model_id, version=model.version)
         except PenstockError as error:
             log.warning("model_not_learned", model_id=model_id, version=version, error=str(error))
-            self._asked.discard((model_id, version))  # asked for again when it is next defined
+            self._asked.discard((model_id, version))  # requested again when an item of the model is next defined
 
-    # What the link says
+    # Events of the link
 
     async def welcomed(self, welcome: Welcome) -> None:
         if self._keys_end is not None:
@@ -404,7 +407,7 @@ class Upstream:
         if self._reconciling is not None:
             self._reconciling.cancel()
             self._reconciling = None
-        if self._was_welcomed and not is_resumed:  # else the node above tells of what was withdrawn meanwhile
+        if self._was_welcomed and not is_resumed:  # otherwise the upstream node reports what was withdrawn meanwhile
             self._reconciling = self._loop.call_later(RECONCILE_SECONDS, self._reconcile)
         if self._was_welcomed:
             self._data.lose()
@@ -428,7 +431,7 @@ class Upstream:
             self._datagrams.use_group_keys(message.keys)
 
     def lost(self, error: PenstockError) -> None:
-        """The keys of the group may be replaced from now on, and this node would not be told."""
+        """Stop accepting packets of the group soon: its keys may be replaced while this node is disconnected."""
         self._counters.add("upstream_lost")
         if self._datagrams is not None and self._keys_end is None:
             self._keys_end = self._loop.call_later(GROUP_KEY_GRACE_S, self._datagrams.use_group_keys, ())
@@ -436,7 +439,7 @@ class Upstream:
     def position(self) -> int:
         return self._incoming.last_number
 
-    # What datagrams bring, in their receiver's thread
+    # Calls from the receiver of datagrams, in its thread
 
     def take_datagram(self, data: bytes, way: Way) -> None:
         if way == "sure":
@@ -445,7 +448,7 @@ class Upstream:
             self._data.take_events(self._incoming.read_fresh(data, is_group=way == "group"))
 
     def lose_datagrams(self) -> None:
-        """What is wanted is asked for anew, so that images follow."""
+        """Request images: subscribe again to all topics."""
         self._counters.add("upstream_lost", cause="datagrams")
         self._incoming.repair()
         self._data.lose()
@@ -456,10 +459,10 @@ class Upstream:
         asyncio.run_coroutine_threadsafe(self._tell_missed(first_sequence, last_sequence), self._loop)
 
     def hear_no_group(self) -> None:
-        """It is given up: what it should have brought is sent to this node alone."""
-        log.warning("group_not_heard", hint="does the network bring multicast to this interface?")
+        """Give up the group: ask the upstream node to send the updates in this node's own stream."""
+        log.warning("group_not_heard", hint="check that the network delivers multicast to this interface")
         asyncio.run_coroutine_threadsafe(self._tell_missed(0, 0), self._loop)
 
     async def _tell_missed(self, first_sequence: int, last_sequence: int) -> None:
-        with contextlib.suppress(PenstockError):  # the connection is gone: on the next one images follow
+        with contextlib.suppress(PenstockError):  # the connection is lost; images follow on the next one
             await self.link.missed(first_sequence, last_sequence)

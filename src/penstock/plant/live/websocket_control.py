@@ -1,4 +1,4 @@
-"""A WebSocket that is used like a control connection: the same messages, encoded by websocket_codec.py."""
+"""A WebSocket that is used as a control connection: the same messages, encoded by websocket_codec.py."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,14 +13,14 @@ REASON_SIZE_MAX = 256
 
 
 class WebSocketControl:
-    """What net.control_driver.ControlConnection is on TCP, as far as a conversation with a consumer needs it."""
+    """Has the methods of net.control_driver.ControlConnection that a conversation with a consumer needs."""
 
     def __init__(self, connection: WebSocketConnection, models: Models) -> None:
         self._connection = connection
         is_json = connection.peer.subprotocol == JSON
         self._codec = JsonCodec(models) if is_json else BinaryCodec()
         self.framing = None if is_json else Framing.WEBSOCKET_MESSAGE
-        """How events are packed for it; None: they have to be converted."""
+        """Framing of its events; None: the events need conversion."""
 
     @property
     def address(self) -> str:
@@ -45,7 +45,7 @@ class WebSocketControl:
             return self._codec.decode(message)
         except RemoteProtocolError as error:
             await self.send(Refused(RefusalCode.PROTOCOL, str(error)[:REASON_SIZE_MAX]))
-            await self._connection.close("no control message")
+            await self._connection.close("not a control message")
             raise
 
     async def __aiter__(self) -> AsyncIterator[ControlMessage]:

@@ -1,1 +1,1 @@
-"""Formats and rules without I/O: what is issued, proved, sealed, granted and refused. The time is an argument."""
+"""Formats and rules without I/O: tokens, keys, proofs, sealed payloads, grants and refusals. Time is an argument."""

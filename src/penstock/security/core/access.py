@@ -1,4 +1,5 @@
-"""How a node is reached, and how it reaches the administration server: parts of several nodes' configurations."""
+"""Configuration shared by several kinds of nodes: their control listener, and their access to the administration
+server."""
 
 from typing import Annotated
 
@@ -13,35 +14,35 @@ AnyPort = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class ControlAccess(Config, frozen=True):
-    """Where those whom a node serves connect."""
+    """The address on which a node accepts control connections."""
 
     host: str = "127.0.0.1"
     port: AnyPort = 0
-    """0 takes a free one."""
+    """0: any free port."""
 
     tls: TlsConfig | None = None
     secret_file: str = ""
-    """TLS, and a secret shared with those who connect, are needed to listen beyond this machine."""
+    """A secret shared with the clients. TLS and a secret are required to listen beyond the loopback address."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not is_loopback(self.host) and (self.tls is None or not self.secret_file):
             raise ConfigurationError(
-                f"{self.host} is beyond this machine: that needs tls and secret_file",
+                f"{self.host} is not a loopback address: other addresses need tls and secret_file",
                 where="control",
                 hint="add both, or listen on 127.0.0.1",
             )
 
 
 class AdminAccess(Config, frozen=True):
-    """The administration servers, by whose tokens it is known what somebody may have."""
+    """Access to the administration servers, which issue the tokens that this node checks."""
 
     url: str = ""
     """penstock://host:port,host:port, or penstocks:// with TLS; empty for none."""
 
     credentials: str = ""
-    """Path of this node's credentials, of a client with the role `filter`."""
+    """Path of this node's credentials; their client needs the role `filter`."""
 
     def check(self, where: str) -> None:
         if bool(self.url) != bool(self.credentials):
-            raise ConfigurationError("admin has not both url and credentials", where=where)
+            raise ConfigurationError("admin needs both url and credentials", where=where)

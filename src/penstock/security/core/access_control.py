@@ -1,8 +1,8 @@
-"""Access control of a server, without I/O: whom it has admitted, with which rights, and whose rights have ended.
+"""Access control of a server, without I/O: the admitted parties, their rights, and the expiry of these rights.
 
 A party is admitted with the rights of its token, may renew the token while it is connected, and loses its rights when
-the token expires or its subscription at the administration server is revoked. What a right means is the subsystem's
-to say: consumers of a node (plant/core/access.py), applications of a filter module (filter/core/access.py), parties of
+the token expires or its subscription at the administration server is revoked. The subsystem decides what a right
+allows: consumers of a node (plant/core/access.py), applications of a filter module (filter/core/access.py), parties of
 a distribution agent (tree/live/access.py), clients of a message router (assured/live/access.py).
 """
 
@@ -16,7 +16,7 @@ from penstock.security.core.narrowing import denials, entitlement_text, narrowed
 from penstock.security.core.token import Grant, Token, token_needed
 
 Verify: TypeAlias = Callable[[str, int], Token]
-"""Checks a token's text at a time of the wall clock; a PenstockError says why the token is not valid."""
+"""Verifies the text of a token at a time of the wall clock. Raises PenstockError if the token is not valid."""
 
 _EVERYTHING = (Grant(">", "receive"),)
 
@@ -28,10 +28,10 @@ class Rights(msgspec.Struct, frozen=True):
     """The client that the token was issued to; without a token, the name that the party gives."""
 
     grants: tuple[Grant, ...] | None = None
-    """None: everything."""
+    """None: all topics are granted."""
 
     subscription_id: str = ""
-    """At the administration server, which may revoke it."""
+    """Id of the subscription at the administration server, which may revoke it."""
 
     expires_ns: int = 0
     """By the wall clock; 0: never."""
@@ -50,22 +50,22 @@ class Rights(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Equal for parties that may receive the same."""
+        """A text that is equal for parties with equal receive grants."""
         return "" if self.grants is None else entitlement_text(self.grants)
 
     def patterns(self) -> list[str]:
-        """The patterns of what may be received live, denials included."""
+        """The patterns of topics that may be received live, including denials."""
         live = (each for each in self._granted if each.action == "receive")
         return [each.pattern for each in live if each.delay_s == 0 or each.pattern.startswith("!")]
 
     def narrow(self, topics: Iterable[str], patterns_max: int) -> list[str]:
-        """The patterns to subscribe to in place of `topics`: the granted part of each, and all denials.
-        NotEntitledError if nothing of a topic is granted."""
+        """Return the patterns to subscribe to in place of `topics`: the granted part of each, and all denials. Raise
+        NotEntitledError if no part of a topic is granted."""
         found: dict[str, None] = {}
         for topic in topics:
             found |= dict.fromkeys(narrowed(self._granted, topic))
             if len(found) > patterns_max:
-                raise LimitError(f"what is granted of these topics is more than {patterns_max} patterns")
+                raise LimitError(f"the granted part of these topics has more than {patterns_max} patterns")
         return [*found, *denials(self._granted)]
 
     @property
@@ -74,7 +74,7 @@ class Rights(msgspec.Struct, frozen=True):
 
 
 class AdmittedParty(Protocol):
-    """Somebody whom a server has admitted."""
+    """A party that a server has admitted."""
 
     @property
     def number(self) -> int: ...
@@ -90,15 +90,15 @@ P = TypeVar("P", bound=AdmittedParty)
 
 
 class AccessControl(Generic[P]):
-    """The admitted parties, by number. `verify` checks their tokens; None if the server asks for no tokens, and
-    everybody who can connect has every right."""
+    """The admitted parties, by number. `verify` checks their tokens; without it the server requires no token, and
+    every party has all rights."""
 
     def __init__(self, verify: Verify | None = None) -> None:
         self.parties: dict[int, P] = {}
         self._verify = verify
 
     def verify(self, text: str, now_ns: int) -> Token | None:
-        """The token, checked; None if none is asked for."""
+        """Verify and return a token; return None if the server requires none."""
         if self._verify is None:
             return None
         if not text:
@@ -125,9 +125,9 @@ class AccessControl(Generic[P]):
 
 
 def check_same_subject(before: Rights, after: Rights) -> None:
-    """A newer token is for the client that was admitted."""
+    """Raise TokenError unless the new token belongs to the client that was admitted."""
     if after.subject != before.subject:
-        raise TokenError("the new token is somebody else's")
+        raise TokenError("the new token belongs to another client")
 
 
 class LoginMessage(Protocol):
@@ -165,10 +165,10 @@ class LoggedIn(Generic[L, R]):
 
 
 class LoginAccess(AccessControl[LoggedIn[L, R]]):
-    """Access by logins on links. A subclass says which rights a login has: rights_of_login()."""
+    """Access by logins on links. A subclass derives the rights of a login: rights_of_login()."""
 
     def log_in(self, number: int, login: L, peer: NamedPeer, now_ns: int) -> R:
-        """Admit the party that logs in on a link. An error says why it is refused."""
+        """Admit the party that logs in on a link. Raise an error if it is refused."""
         if login.name != peer.node:
             raise RemoteProtocolError(f"{peer.node} logs in as {login.name}")
         rights = self.rights_of_login(login, login.token, now_ns)
@@ -176,12 +176,12 @@ class LoginAccess(AccessControl[LoggedIn[L, R]]):
         return rights
 
     def renew(self, number: int, token: str, now_ns: int) -> R:
-        """The rights of a newer token, which replace those of the login."""
+        """Replace the rights of a login by those of a newer token, and return them."""
         if (party := self.parties.get(number)) is None:
             raise TokenError("nobody has logged in on this link")
         party.rights = self.rights_of_login(party.login, token, now_ns)
         return party.rights
 
     def rights_of_login(self, login: L, token: str, now_ns: int) -> R:
-        """The rights of this login with this token. An error says why it has none."""
+        """Return the rights of this login with this token. Raise an error if it has none."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""The documents that clients, adapters and the administration server exchange, as JSON; bytes are base64 in them.
+"""The documents that clients, adapters and the administration server exchange, as JSON; bytes are encoded as base64.
 
-protocol/administration.md says which request takes and gives which; the server's /openapi.json is made from these
-same classes. Times are nanoseconds since 1970 in UTC.
+protocol/administration.md describes the requests and their answers; the server's /openapi.json is generated from these
+classes. Times are nanoseconds since 1970 in UTC.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -22,7 +22,7 @@ from penstock.security.core.token import Grant
 TOPICS_MAX = 4_096
 MODELS_MAX = 1_024
 KEY_LEASE_SECONDS = 600.0
-"""The lease of authentication keys if a server does not name one."""
+"""The lease of authentication keys if the server's answer has none."""
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
 Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
@@ -38,11 +38,11 @@ Transport: TypeAlias = Literal["multicast", "unicast"]
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client sends: an unknown field is a mistake."""
+    """A document from a client. Unknown fields are refused."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server sends: a newer one may say more."""
+    """A document from a server. Unknown fields are ignored, because a newer server may send more."""
 
 
 # Logging in
@@ -53,8 +53,8 @@ class ChallengeRequest(Document, frozen=True, kw_only=True):
 
 
 class Challenge(Answer, frozen=True, kw_only=True):
-    """To be answered once, soon. A client with a key has no use for salt and cost; everybody gets them alike, so that
-    nobody learns which clients there are."""
+    """The server's challenge, which can be answered once and only for a short time. Clients with a key do not need
+    salt and cost, but every client gets them, so that the challenge does not reveal which clients exist."""
 
     challenge: Annotated[bytes, msgspec.Meta(min_length=CHALLENGE_SIZE, max_length=CHALLENGE_SIZE)]
     salt: Annotated[bytes, msgspec.Meta(min_length=SALT_SIZE, max_length=SALT_SIZE)]
@@ -87,13 +87,13 @@ class Session(Answer, frozen=True, kw_only=True):
 
 
 class SubscribeRequest(Document, frozen=True, kw_only=True):
-    """The client chooses the id (random), so that a request may be repeated when its answer was lost."""
+    """The client chooses a random id, so that it may repeat a request whose answer was lost."""
 
     subscription_id: SubscriptionId
     topics: Topics = []
-    """Interests in what is to be received."""
+    """Interests in topics to receive."""
     send: Topics = []
-    """Topics on which derived messages are to be contributed."""
+    """Topics on which the client contributes derived messages."""
 
 
 class ModifyRequest(Document, frozen=True, kw_only=True):
@@ -102,8 +102,8 @@ class ModifyRequest(Document, frozen=True, kw_only=True):
 
 
 class StreamAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one adapter's stream is. Without `group` there is no multicast, or not for this client; the service
-    address (penstock.middleware.unicast) is always there."""
+    """The address of one adapter's stream. Without `group`, multicast is not available to this client; the service
+    address (penstock.middleware.unicast) is always present."""
 
     adapter: str
     role: AdapterRole
@@ -117,8 +117,8 @@ class StreamAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vouched(msgspec.Struct, frozen=True, kw_only=True):
-    """A publisher, and the epochs in which its packets are accepted; both ends are included. Some epochs after the
-    current one are vouched for ahead, so that a publisher that starts again is heard at once."""
+    """A publisher, and the range of epochs in which its packets are accepted; both ends are included. The range
+    extends beyond the current epoch, so that packets of a restarted publisher are accepted at once."""
 
     publisher_id: int
     epoch_first: U32
@@ -126,18 +126,18 @@ class Vouched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Authentication(msgspec.Struct, frozen=True, kw_only=True):
-    """What the packets of a feed's publishers are authenticated with. Trailers are made with the active key, and
-    accepted under any of the keys (penstock.security.core.authentication)."""
+    """The authentication keys of a feed's publishers. Trailers are made with the active key, and accepted under any
+    of the keys (penstock.security.core.authentication)."""
 
     scope: str
-    """The feed, or "@publishers" for publishers that belong to none."""
+    """The feed, or "@publishers" for publishers that belong to no feed."""
     keys: list[StreamKey]
     active_key_id: int
     publishers: list[Vouched]
     issuer: str = ""
     """Id of the key with which the server signs tokens."""
     number: U63 = 0
-    """Of several values with the same issuer, the one with the highest number is the newest."""
+    """The highest number is the newest value of an issuer."""
 
 
 class SourceStreamName(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,26 +152,26 @@ class ModelReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokeredStream(msgspec.Struct, frozen=True, kw_only=True):
-    """What one feed gives to a subscription at one delay.
+    """The streams of one feed for one subscription at one delay.
 
-    `sealed` concerns the multicast groups: what comes through an adapter's service is filtered for its one subscriber
-    and comes open. `keys` open sealed messages; the newest is last.
+    `sealed` concerns the multicast groups: an adapter's service filters messages for its subscriber and sends them
+    unsealed. `keys` open sealed messages; the newest key is last.
     """
 
     feed: str
     source_streams: list[SourceStreamName]
     topics: list[str]
-    """Patterns of what the subscription receives from this feed."""
+    """Patterns of the topics that the subscription receives from this feed."""
     delay_s: int
     sealed: bool
     keys: list[StreamKey]
     models: list[ModelReference]
     addresses: list[StreamAddress]
-    """The active adapter's first."""
+    """The addresses of the adapters, beginning with the active one."""
     send: list[str] = []
-    """Patterns of what may be contributed to this feed."""
+    """Patterns of the topics that the client may contribute to this feed."""
     authentication: Authentication | None = None
-    """Of the packets on the multicast groups; None without multicast."""
+    """The authentication of packets on the multicast groups; None without multicast."""
 
 
 class Brokered(Answer, frozen=True, kw_only=True):
@@ -181,22 +181,23 @@ class Brokered(Answer, frozen=True, kw_only=True):
     token: str
     expires_ns: int
     grants: list[Grant]
-    """What the token allows: the policy's grants narrowed to what was asked for."""
+    """The token's grants: the policy's grants, narrowed to the requested topics."""
     streams: list[BrokeredStream]
-    """None while no adapter of a feed with such topics is there; a `moved` event says when that changes."""
+    """Empty while no adapter of a matching feed is registered; a `moved` event reports an adapter that registers
+    later."""
     generation: int
     events_after: int
-    """Events with higher numbers happened after this answer."""
+    """Number of the last event that this answer includes."""
     key_lease_s: float = KEY_LEASE_SECONDS
-    """From the request on, packets are accepted under the streams' authentication keys for this time; each answer to a
-    request for events extends it."""
+    """Lease of the streams' authentication keys, counted from the request; each answer to a request for events
+    renews it."""
 
 
 # Events
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):
-    """To client, adapters and filters: a subscription is over, and why. Its tokens are refused until they expire."""
+    """To client, adapters and filters: a subscription was revoked. Its tokens are refused until they expire."""
 
     subscription_id: str
     client: str
@@ -205,7 +206,8 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):
 
 
 class KeysChanged(msgspec.Struct, frozen=True, kw_only=True, tag="keys"):
-    """To adapters and entitled clients: keys to hold. Adapters seal with `active_key_id`, clients open with any."""
+    """To adapters and entitled clients: the current stream keys. Adapters seal with `active_key_id`, clients open
+    with any key."""
 
     feed: str
     keys: list[StreamKey]
@@ -213,20 +215,21 @@ class KeysChanged(msgspec.Struct, frozen=True, kw_only=True, tag="keys"):
 
 
 class SubscriptionChanged(msgspec.Struct, frozen=True, kw_only=True, tag="changed"):
-    """To the client: somebody else with its credentials, or the policy, changed the subscription; ask for it anew."""
+    """To the client: the subscription was changed by the policy or by another user of the same credentials; request
+    it again."""
 
     subscription_id: str
 
 
 class StreamMoved(msgspec.Struct, frozen=True, kw_only=True, tag="moved"):
-    """To the client: adapters of the feed came, went or changed roles; the subscription's streams as they are now."""
+    """To the client: adapters of the feed registered, left or changed roles. Has the subscription's current streams."""
 
     subscription_id: str
     streams: list[BrokeredStream]
 
 
 class SubscriptionBrokered(msgspec.Struct, frozen=True, kw_only=True, tag="brokered"):
-    """To adapters: a subscription concerns their feed (again, after it was modified)."""
+    """To adapters: a subscription includes topics of their feed. Sent again after a change of the subscription."""
 
     subscription_id: str
     client: str
@@ -237,21 +240,22 @@ class SubscriptionBrokered(msgspec.Struct, frozen=True, kw_only=True, tag="broke
 
 
 class SubscriptionCancelled(msgspec.Struct, frozen=True, kw_only=True, tag="cancelled"):
-    """To adapters: the client ended it, or did not renew it."""
+    """To adapters: the client cancelled the subscription or did not renew it."""
 
     subscription_id: str
     client: str
 
 
 class GenerationChanged(msgspec.Struct, frozen=True, kw_only=True, tag="generation"):
-    """To adapters and filters: another server took over; what older ones issued since then does not count."""
+    """To adapters and filters: another server took over. Tokens that older generations issued since then are
+    invalid."""
 
     generation: int
     since_ns: int
 
 
 class AuthenticationChanged(msgspec.Struct, frozen=True, kw_only=True, tag="authentication"):
-    """To everybody who holds the scope's keys: its keys and publishers as they are now."""
+    """To every holder of the scope's keys: its current keys and publishers."""
 
     authentication: Authentication
 
@@ -271,24 +275,24 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 class Events(Answer, frozen=True, kw_only=True):
     events: list[Event]
     next_after: int
-    """For the next request."""
+    """The event number for the next request."""
     is_complete: bool
-    """False when events before these are no longer kept: then ask for the whole state again."""
+    """False if older events are no longer kept. Then request the whole state again."""
     key_lease_s: float = KEY_LEASE_SECONDS
-    """From the request on, packets are accepted under the authentication keys for this time, if it is complete."""
+    """Lease of the authentication keys, counted from the request, if the answer is complete."""
 
 
 # Publishers
 
 
 class PublisherRequest(Document, frozen=True, kw_only=True):
-    """A publisher of the client, by the name that the client gave it, is about to start."""
+    """Announces the start of a named publisher of the client."""
 
     name: Name
 
 
 class PublisherClaimed(Answer, frozen=True, kw_only=True):
-    """The publisher's id, the same every time and nobody else's, and an epoch that it never had."""
+    """The publisher's permanent id, which no other publisher has, and an epoch that it has not used before."""
 
     name: str
     publisher_id: int
@@ -299,7 +303,7 @@ class PublisherClaimed(Answer, frozen=True, kw_only=True):
 
 
 class AdapterRegistration(Document, frozen=True, kw_only=True):
-    """What an adapter says when it starts. It needs the role `adapter`, and grants to send on all its topics."""
+    """An adapter's first request. Its client needs the role `adapter`, and grants to send on all its topics."""
 
     feed: Name
     adapter: Name
@@ -311,7 +315,7 @@ class AdapterRegistration(Document, frozen=True, kw_only=True):
     topics: Topics
     source_streams: Annotated[list[SourceStreamName], msgspec.Meta(max_length=4_096)] = []
     contributions: Topics = []
-    """Patterns of what subscribers may contribute through this feed."""
+    """Patterns of the topics that subscribers may contribute through this feed."""
     models: Annotated[list[ModelReference], msgspec.Meta(max_length=MODELS_MAX)] = []
     sealed: bool = False
     group: Text = ""
@@ -319,16 +323,16 @@ class AdapterRegistration(Document, frozen=True, kw_only=True):
     interface: Text = ""
     term: U32 = 0
     epoch: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1
-    """Of the adapter's publisher since its last start."""
+    """Epoch of the adapter's publisher since its last start."""
 
 
 class AdapterHeartbeat(Document, frozen=True, kw_only=True):
     feed: Name
     adapter: Name
     term: U32
-    """The highest the adapter knows of; it names the active adapter (wire/term.py)."""
+    """The highest term that the adapter knows; it identifies the active adapter (wire/term.py)."""
     key_ids: Annotated[list[U32], msgspec.Meta(max_length=1_024)] = []
-    """The stream keys it holds."""
+    """Ids of the stream keys that the adapter has."""
 
 
 class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
@@ -336,7 +340,7 @@ class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
     active_key_id: int
     """The stream key to seal with; 0 if the feed is not sealed."""
     key_lease_s: float
-    """From the request on, the adapter may seal with that key for this time."""
+    """Lease of the sealing key, counted from the request."""
     heartbeat_s: float
 
 
@@ -349,7 +353,7 @@ class Registered(Answer, frozen=True, kw_only=True):
     active_key_id: int
     """The stream key to seal with; 0 if the feed is not sealed."""
     key_lease_s: float
-    """From the request on, the adapter may seal with that key for this time; each heartbeat extends it."""
+    """Lease of the sealing key, counted from the request; each heartbeat renews it."""
     heartbeat_s: float
     events_after: int
     revoked: list[Revoked]
@@ -362,17 +366,17 @@ class Registered(Answer, frozen=True, kw_only=True):
 
 
 class AuthenticationAnswer(Answer, frozen=True, kw_only=True):
-    """The scopes whose keys the client may have: all of them with the role `filter`, else "@publishers" alone."""
+    """The scopes whose keys the client may have: all scopes with the role `filter`, otherwise only "@publishers"."""
 
     scopes: list[Authentication]
     events_after: int
     key_lease_s: float = KEY_LEASE_SECONDS
-    """From the request on, packets are accepted under these keys for this time; each answer to a request for events
-    extends it."""
+    """Lease of these keys, counted from the request; each answer to a request for events renews it."""
 
 
 class Verification(Answer, frozen=True, kw_only=True):
-    """What a filter module checks stream tokens with; `revoked` and `generation` events keep it up to date."""
+    """The keys and revocations with which a filter module checks stream tokens; `revoked` and `generation` events
+    update them."""
 
     generation: int
     generation_since_ns: int
@@ -400,7 +404,7 @@ class ModelList(Answer, frozen=True, kw_only=True):
 
 
 class ErrorDocument(Answer, frozen=True, kw_only=True):
-    """Every refusal."""
+    """The body of every refusal."""
 
     code: str
     what: str

@@ -1,9 +1,10 @@
-"""What a client knows that nobody else does, read from a file that only its owner can use.
+"""A client's name with its secret or private key, read from a file that only the owner can access.
 
 client = "alice"
 secret = "…"                    # or secret_file = "…", or key_file = "alice.pem"
 ca_file = "ca.pem"              # certificates that the administration server is checked with
-server_key = "ed25519:…"        # with key_file: the server's public key, which authenticates the server at each login
+server_key = "ed25519:…"        # with key_file: the server's public key, which authenticates the server at each
+login
 """
 
 from pathlib import Path
@@ -51,7 +52,7 @@ class LoginAnswer:
         self._server_key = server_key
 
     def check_server(self, proof: bytes) -> None:
-        """AuthenticationError if this is not the server that the client was registered with."""
+        """Raise AuthenticationError if this is not the server that the client was registered with."""
         if self._keys is not None:
             is_server = self._keys.is_server_proof(proof, self._statement)
         else:
@@ -60,12 +61,12 @@ class LoginAnswer:
         if not is_server:
             raise AuthenticationError(
                 "the server does not prove that it is the administration server",
-                hint="another program may listen at its address; the session that it gave is not used",
+                hint="another program may listen at its address; its session is discarded",
             )
 
 
 class Credentials:
-    """A client's name and how it proves it; never shown. Give either a secret or a key."""
+    """A client's name, and its secret or key; never printed. Give either a secret or a key."""
 
     __slots__ = ("_derived", "_key", "_secret", "_server_key", "ca_file", "client")
 
@@ -79,10 +80,10 @@ class Credentials:
         server_key: PublicKey | None = None,
     ) -> None:
         if (secret is None) == (key is None):
-            raise ConfigurationError("credentials have either a secret or a key")
+            raise ConfigurationError("credentials need exactly one of secret and key")
         if secret is not None and not SECRET_SIZE_MIN <= len(secret) <= SECRET_SIZE_MAX:
             raise ConfigurationError(
-                f"a secret of {len(secret)} bytes", hint=f"{SECRET_SIZE_MIN} to {SECRET_SIZE_MAX} are taken"
+                f"the secret has {len(secret)} bytes", hint=f"the limits are {SECRET_SIZE_MIN} and {SECRET_SIZE_MAX}"
             )
         self.client = client
         self.ca_file = ca_file
@@ -99,7 +100,7 @@ class Credentials:
 
     @staticmethod
     def load(path: str | Path) -> "Credentials":
-        """From a TOML file; the files that it names are looked for beside it."""
+        """Load a TOML file. Relative paths in the file start at its directory."""
         path = Path(path)
         where = str(path)
         try:
@@ -110,7 +111,9 @@ class Credentials:
         given = [name for name in ("secret", "secret_file", "key_file") if getattr(document, name) is not None]
         if len(given) != 1:
             raise ConfigurationError(
-                f"has {len(given)} of the keys secret, secret_file and key_file", where=where, hint="give one of them"
+                f"defines {len(given)} of the keys secret, secret_file and key_file",
+                where=where,
+                hint="give one of them",
             )
         secret = None if document.secret is None else document.secret.encode()
         if document.secret_file is not None:
@@ -121,15 +124,15 @@ class Credentials:
             server_key = None if document.server_key is None else PublicKey.parse(document.server_key)
             if server_key is not None and key is None:
                 raise ConfigurationError(
-                    "server_key goes with key_file", hint="with a secret the server proves itself by it"
+                    "server_key is allowed only with key_file", hint="a secret authenticates the server, too"
                 )
             return Credentials(document.client, secret=secret, key=key, ca_file=ca_file, server_key=server_key)
         except ConfigurationError as error:
             raise ConfigurationError(error.what, where=where, hint=error.hint) from None
 
     def answer(self, challenge: Challenge, nonce: bytes, binding: bytes = UNBOUND) -> "LoginAnswer":
-        """The answer to a challenge: over it, this client's name, a nonce of its own and the server's certificate, so
-        good for nobody else and nothing else."""
+        """Answer a challenge. The proof covers the challenge, this client's name, a new nonce and the server's
+        certificate, so it cannot be used for another login."""
         statement = login_statement(self.client, challenge.challenge, nonce, binding)
         if self._key is not None:
             return LoginAnswer(self._key.sign(statement), statement, server_key=self._server_key)
@@ -137,7 +140,8 @@ class Credentials:
         return LoginAnswer(keys.prove(statement), statement, keys=keys, server_key=self._server_key)
 
     def _derive(self, challenge: Challenge) -> SecretKeys:
-        """AuthenticationError for a cost out of bounds: the server is not yet authenticated when it names the cost."""
+        """Raise AuthenticationError if the cost is out of bounds. The server names the cost before it is
+        authenticated."""
         if fault := challenge.cost.fault:
             raise AuthenticationError(
                 f"the server asks for an unacceptable {fault}",
@@ -155,4 +159,4 @@ class Credentials:
         return f"Credentials({self.client!r}, hidden)"
 
     def __reduce__(self) -> str:
-        raise TypeError("credentials are not to be pickled")
+        raise TypeError("credentials cannot be pickled")

@@ -1,7 +1,7 @@
 """Addresses for direct messages to one application, bound to the client of its token.
 
-An address has 64 bits: the first 48 are a hash of the client's name, the last 16 are a number that tells the
-applications of one client apart. So a filter module sees by the token whether an address is the bearer's own.
+An address has 64 bits: the first 48 are a hash of the client's name, the last 16 are the number of an application of
+this client. A filter module can therefore check an address against the client name in the token.
 """
 
 from hashlib import sha256
@@ -14,11 +14,11 @@ _LABEL = b"penstock direct address\0"
 
 
 def direct_address(client: str, number: int) -> int:
-    """The address of this application, 0 to 65,535, of the client with this name."""
+    """Return the address of an application, numbered 0 to 65,535, of this client."""
     if not 0 <= number < NUMBERS:
-        raise LocalProtocolError(f"an application's number is {number}", hint=f"from 0 to {NUMBERS - 1}")
+        raise LocalProtocolError(f"invalid application number {number}", hint=f"choose 0 to {NUMBERS - 1}")
     prefix = int.from_bytes(sha256(_LABEL + client.encode()).digest()[:6], "big")
-    return (prefix << NUMBER_BITS | number) or 1  # no address is 0
+    return (prefix << NUMBER_BITS | number) or 1  # address 0 is reserved
 
 
 def is_address_of(address: int, client: str) -> bool:

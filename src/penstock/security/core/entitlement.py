@@ -1,4 +1,4 @@
-"""What grants allow, asked per topic: by adapters before they send, by clients before the application sees anything."""
+"""Checks grants per topic: adapters before they send, clients before they deliver to the application."""
 
 from collections.abc import Iterable
 
@@ -15,14 +15,14 @@ _NOT_ASKED = object()
 
 
 class Entitlement:
-    """The rights of one token. Of several grants for a topic the one with the shortest delay counts; a negative one
-    takes the topic away whatever others say. Answers are remembered per topic, boundedly. `seed` is that of the
-    interest tables; give it only to repeat a run."""
+    """The rights of one token. If several grants match a topic, the shortest delay counts; a negative grant
+    overrides all others. Results are cached per topic, with a bound. `seed` is the seed of the interest tables; give
+    it only to repeat a run."""
 
     def __init__(self, grants: Iterable[Grant], *, seed: bytes | None = None) -> None:
         self.grants = tuple(grants)
         self.delays_s = sorted({each.delay_s for each in self._of("receive") if not each.pattern.startswith("!")})
-        """The different delays of what may be received, shortest first."""
+        """The distinct delays of the receive grants, shortest first."""
 
         self._seed = seed
         self._receive = self._table("receive", self.delays_s)
@@ -30,7 +30,8 @@ class Entitlement:
         self._cache: dict[str, int | None] = {}
 
     def receive_delay_s(self, topic: str) -> int | None:
-        """How old a message on this topic must be before it may be received (0: live), or None: never."""
+        """Return the minimum age of a message on this topic for this client (0: live), or None if it may not be
+        received."""
         found = self._cache.get(topic, _NOT_ASKED)
         if found is _NOT_ASKED:
             classes = self._receive.match(topic)
@@ -45,12 +46,12 @@ class Entitlement:
 
     def check_send(self, topic: str) -> None:
         if not self.may_send(topic):
-            raise NotEntitledError(f"nothing may be sent on {topic!r}", hint="the token has no grant for it")
+            raise NotEntitledError(f"sending on {topic!r} is not allowed", hint="the token has no grant for it")
 
     def live_mask(
         self, data: bytes | bytearray | memoryview, offsets: npt.NDArray[numpy.uint32], sizes: npt.NDArray[numpy.uint16]
     ) -> npt.NDArray[numpy.bool_]:
-        """For many topics at once, as a packet decoder found them: which may be received live."""
+        """Return a mask of the topics that may be received live. The arguments are those of a packet decoder."""
         mask = numpy.zeros(len(offsets), dtype=numpy.bool_)
         if self.delays_s[:1] == [0]:
             ends, classes = self._receive.match_batch(data, offsets, sizes)
@@ -63,7 +64,7 @@ class Entitlement:
         return [each for each in self.grants if each.action == action]
 
     def _table(self, action: Action, delays_s: list[int]) -> InterestTable:
-        """A subscriber of the table is a delay; a negative grant concerns them all."""
+        """Build a table whose subscribers are the delays; a negative grant is entered for every delay."""
         table = InterestTable(seed=self._seed)
         for grant in self._of(action):
             pattern = parse_pattern(grant.pattern)

@@ -1,4 +1,4 @@
-"""Ed25519 keys: a private one in a PEM file that only its owner can use, a public one as a short text.
+"""Ed25519 keys: a private key in a PEM file that only its owner can access, a public key as a short text.
 
 key = PrivateKey(random_bytes(32))
 key.write(Path("alice.pem"))             # mode 600
@@ -25,7 +25,7 @@ PREFIX = "ed25519:"
 
 
 class PublicKey:
-    """Checks signatures; `id` names it in tokens, `text` in documents."""
+    """Verifies signatures; `id` identifies the key in tokens, `text` in documents."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) != KEY_SIZE:
@@ -36,7 +36,7 @@ class PublicKey:
     @staticmethod
     def parse(text: str) -> "PublicKey":
         if not text.startswith(PREFIX):
-            raise ConfigurationError("is no public key", hint=f"it begins with {PREFIX!r}")
+            raise ConfigurationError("is not a public key", hint=f"it begins with {PREFIX!r}")
         return PublicKey(decode_text(text.removeprefix(PREFIX)))
 
     @property
@@ -45,7 +45,7 @@ class PublicKey:
 
     @cached_property
     def id(self) -> str:
-        """Eight hexadecimal digits of its SHA-256."""
+        """The first eight hexadecimal digits of the key's SHA-256."""
         return hashlib.sha256(self.data).hexdigest()[:8]
 
     def is_signature(self, signature: bytes, statement: bytes) -> bool:
@@ -66,7 +66,7 @@ class PublicKey:
 
 
 class PrivateKey:
-    """Signs; made from 32 random bytes or read from a file, and never shown."""
+    """Signs; made from 32 random bytes or read from a file, never printed."""
 
     __slots__ = ("_key", "public")
 
@@ -78,19 +78,23 @@ class PrivateKey:
 
     @staticmethod
     def read(path: Path) -> "PrivateKey":
-        """The key in a PEM file (PKCS 8, without a password) that only its owner can use."""
+        """Read a key from a PEM file (PKCS 8, without a password) that only its owner can access."""
         try:
             key = serialization.load_pem_private_key(read_private(path, PEM_SIZE_MAX), password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise ConfigurationError(
-                "is no private key in PEM format without a password", where=str(path), hint="penstock admin client key"
+                "is not a private key in PEM format without a password",
+                where=str(path),
+                hint="penstock admin client key",
             ) from None
         if not isinstance(key, Ed25519PrivateKey):
-            raise ConfigurationError("is a key of another kind", where=str(path), hint="Ed25519 is used here")
+            raise ConfigurationError(
+                "is not an Ed25519 key", where=str(path), hint="create one with `penstock admin client key`"
+            )
         return PrivateKey(key.private_bytes_raw())
 
     def write(self, path: Path) -> None:
-        """Into a new file of mode 600."""
+        """Write the key to a new file of mode 600."""
         encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         write_private(path, self._key.private_bytes(encoding, form, serialization.NoEncryption()))
 
@@ -101,7 +105,7 @@ class PrivateKey:
         return f"PrivateKey(hidden, public {self.public.id})"
 
     def __reduce__(self) -> str:
-        raise TypeError("a private key is not to be pickled")
+        raise TypeError("a private key cannot be pickled")
 
 
 def encode_text(data: bytes) -> str:
@@ -110,11 +114,11 @@ def encode_text(data: bytes) -> str:
 
 
 def decode_text(text: str) -> bytes:
-    """What encode_text() wrote, and nothing else: each value has one text only."""
+    """Decode the output of encode_text(). Any other text is refused, so that each value has exactly one encoding."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         raise ConfigurationError("is not base64url text") from None
     if encode_text(data) != text:
-        raise ConfigurationError("is not base64url text as it should be written")
+        raise ConfigurationError("is not canonical base64url text")
     return data

@@ -1,7 +1,7 @@
-"""What somebody may have of what he asks for: interests, narrowed to the live grants of a token.
+"""Narrows interests to the live grants of a token.
 
-An interest that lies within a grant is taken as it is. One that only overlaps grants becomes the patterns of what they
-have in common, where these can be written down exactly. The plant's own topics are everybody's.
+An interest within a grant is used unchanged. An interest that overlaps grants is replaced by the patterns of the
+intersections, if these can be expressed exactly. Every client may receive the plant's own topics.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,8 @@ _OWN = parse_pattern(f"{RESERVED_PREFIX}>")
 
 
 def narrowed(grants: Iterable[Grant], text: str) -> tuple[str, ...]:
-    """The interests in what these grants give of one, all of it live; NotEntitledError when that is nothing."""
+    """Return the interests in the granted part of an interest, live topics only. Raise NotEntitledError if nothing
+    is granted."""
     interest = Interest.parse(text)
     if interest.negative or (is_comparable(interest) and covers(_OWN, interest)):
         return (text,)
@@ -27,15 +28,17 @@ def narrowed(grants: Iterable[Grant], text: str) -> tuple[str, ...]:
     common = [intersection(each, interest) for each in granted] if is_comparable(interest) else []
     found = dict.fromkeys(each for each in common if each is not None and covers(interest, parse_pattern(each)))
     if not found:
-        raise NotEntitledError(f"nothing of {text!r} is granted live", hint="the token has the grants")
+        raise NotEntitledError(
+            f"no live grant for any part of {text!r}", hint="the policy needs a rule without a delay"
+        )
     return tuple(found)
 
 
 def denials(grants: Iterable[Grant]) -> list[str]:
-    """As negative interests: whatever their delay."""
+    """The negative receive grants as interests, whatever their delay."""
     return [each.pattern for each in grants if each.action == "receive" and each.pattern.startswith("!")]
 
 
 def entitlement_text(grants: Iterable[Grant]) -> str:
-    """Equal for those that may receive the same."""
+    """A text that is equal for clients with equal receive grants."""
     return "\n".join(sorted(f"{each.pattern} {each.delay_s}" for each in grants if each.action == "receive"))

@@ -1,4 +1,5 @@
-"""The documents that operators and a standby exchange with the administration server; brokering.py has the others."""
+"""The documents that operators and a standby server exchange with the administration server; the others are in
+brokering.py."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +10,7 @@ from penstock.security.core.token import Grant
 
 
 class RevokeRequest(Document, frozen=True, kw_only=True):
-    """Take topics away from a client until somebody gives them back; all of them unless told."""
+    """Revoke topics of a client until an operator restores them. Without topics: all of them."""
 
     client: Name
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -18,7 +19,7 @@ class RevokeRequest(Document, frozen=True, kw_only=True):
 
 class RevokeAnswer(Answer, frozen=True, kw_only=True):
     subscriptions: list[str]
-    """That ended by it."""
+    """Subscriptions that this revocation ended."""
 
 
 class RestoreRequest(Document, frozen=True, kw_only=True):
@@ -26,7 +27,7 @@ class RestoreRequest(Document, frozen=True, kw_only=True):
 
 
 class PolicyRequest(Document, frozen=True, kw_only=True):
-    """A new policy document; without text the server reads its file again."""
+    """A new policy document. Without text the server reads its policy file again."""
 
     text: str | None = None
 
@@ -34,7 +35,7 @@ class PolicyRequest(Document, frozen=True, kw_only=True):
 class PolicyAnswer(Answer, frozen=True, kw_only=True):
     clients: int
     revoked: list[str]
-    """Subscriptions that ended because the new policy does not give what they had."""
+    """Subscriptions that ended because the new policy does not allow their topics."""
 
 
 class PromoteRequest(Document, frozen=True, kw_only=True):
@@ -80,7 +81,7 @@ class AuditEntries(Answer, frozen=True, kw_only=True):
 
 
 class Taken(Answer, frozen=True, kw_only=True):
-    """What an administrator took away from a client."""
+    """The topics that an administrator revoked from a client."""
 
     topics: list[str]
     reason: str
@@ -90,7 +91,7 @@ class ClientRights(Answer, frozen=True, kw_only=True):
     client: str
     roles: list[str]
     grants: list[Grant]
-    """Of the policy, and as denials what was taken away."""
+    """The policy's grants, with revoked topics as denials."""
     taken: list[Taken]
     expires_ns: int | None = None
 
@@ -104,8 +105,8 @@ class BrokeredSubscription(Answer, frozen=True, kw_only=True):
 
 
 class Entitlements(Answer, frozen=True, kw_only=True):
-    """The caller's own rights; for administrators and auditors also those of the others, and all subscriptions, the
-    first thousand of each."""
+    """The caller's own rights. Administrators and auditors also get the rights of other clients and all
+    subscriptions, at most a thousand of each."""
 
     own: ClientRights
     clients: list[ClientRights] | None = None
@@ -118,7 +119,7 @@ class Entitlements(Answer, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
-    """A record of the server's state was set or, without a value, removed."""
+    """A record of the server's state was set; without a value, it was removed."""
 
     number: int
     kind: str
@@ -130,10 +131,10 @@ class Changes(Answer, frozen=True, kw_only=True):
     generation: int
     role: Literal["primary", "standby"]
     history_id: str
-    """Of the chain of changes; one that was cut off by a promotion has another."""
+    """Id of the chain of changes. A promotion begins a new chain."""
     token_key_id: str
     is_whole: bool
-    """These are all records there are, not those since `after`."""
+    """True if these are all records, False if they are the changes since `after`."""
     changes: list[Change]
     next_after: int
     is_end: bool

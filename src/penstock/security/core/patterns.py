@@ -1,6 +1,6 @@
-"""How topic patterns relate: what two have in common, and whether one takes in all of another.
+"""Relations between topic patterns: intersection, and whether one pattern covers another.
 
-Only topics and patterns of levels can be compared. Regular expressions and tags cannot, so a policy has none.
+Only topics and patterns made of levels can be compared. Policies therefore have no regular expressions or tags.
 """
 
 import functools
@@ -14,10 +14,10 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
 
 @functools.lru_cache(maxsize=4_096)
 def parse_pattern(text: str) -> Interest:
-    """An interest whose extent is known from its levels, possibly negative."""
+    """Parse an interest made of levels, possibly negative."""
     interest = Interest.parse(text)
     if not is_comparable(interest):
-        raise TopicError(f"{text!r} is no topic pattern", hint="only levels, *, PREFIX*, [low..high] and > can be used")
+        raise TopicError(f"{text!r} is not a topic pattern", hint="use levels, *, PREFIX*, [low..high] and >")
     return interest
 
 
@@ -26,10 +26,10 @@ def is_comparable(interest: Interest) -> bool:
 
 
 def intersection(grant: Interest, wanted: Interest) -> str | None:
-    """A pattern for the topics that both match, or None if there are none; signs do not count.
+    """Return a pattern for the topics that both match, or None if there are none. Signs are ignored.
 
-    Where that cannot be written as one pattern (a prefix and a numeric range), the grant's level stands for both. What
-    has no levels (a regular expression, a tag) may match anything, so the grant itself is the answer.
+    If the intersection of two levels is not a pattern (a prefix and a numeric range), the grant's level is used. A
+    regular expression or a tag may match any topic; then the result is the grant's pattern.
     """
     if not is_comparable(wanted):
         return grant.subject
@@ -54,7 +54,7 @@ def overlaps(one: Interest, other: Interest) -> bool:
 
 
 def covers(wide: Interest, narrow: Interest) -> bool:
-    """Whether every topic that `narrow` matches is matched by `wide`; signs do not count."""
+    """True if `wide` matches every topic that `narrow` matches. Signs are ignored."""
     if not is_comparable(narrow):
         return wide.subject == ">"
     ours, theirs = _levels(wide), _levels(narrow)

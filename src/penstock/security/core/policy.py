@@ -1,4 +1,4 @@
-"""The policy document: who exists, who may receive and send what, and how old it must be.
+"""The policy document: clients, groups, and rules for receiving and sending, with delays.
 
 [groups]
 desk = ["alice", "bob"]
@@ -12,9 +12,9 @@ expires = 2027-01-31T00:00:00Z
 
 [[rule]]
 who = ["@desk", "carol"]                      # clients, @groups, or * for every client
-receive = ["md.us.eq.>", "!md.us.eq.ZZ*.>"]   # ! takes away, whatever any other rule gives
+receive = ["md.us.eq.>", "!md.us.eq.ZZ*.>"]   # ! denies topics, whatever other rules grant
 send = ["derived.desk.>"]
-delay_minutes = 15                            # of what is received; 0 is live
+delay_minutes = 15                            # of received messages; 0: live
 """
 
 import datetime
@@ -61,7 +61,7 @@ class PolicyDocument(Config, frozen=True):
 
 
 class PolicyClient(msgspec.Struct, frozen=True):
-    """One who may log in."""
+    """A client that may log in."""
 
     name: str
     verifier: SecretVerifier | PublicKey
@@ -70,7 +70,7 @@ class PolicyClient(msgspec.Struct, frozen=True):
 
 
 class Policy:
-    """A checked document; made by parse(), never changed."""
+    """A checked policy document; immutable, made by parse()."""
 
     def __init__(self, text: str, clients: dict[str, PolicyClient], grants: dict[str, list[Grant]]) -> None:
         self.text = text
@@ -80,7 +80,7 @@ class Policy:
     @staticmethod
     def parse(text: str, *, where: str = "policy") -> "Policy":
         if len(text) > DOCUMENT_SIZE_MAX:
-            raise ConfigurationError(f"has {len(text)} characters, at most {DOCUMENT_SIZE_MAX} are read", where=where)
+            raise ConfigurationError(f"has {len(text)} characters, the limit is {DOCUMENT_SIZE_MAX}", where=where)
         document = parse_toml(text, PolicyDocument, where=where)
         clients = {name: _client(name, entry, where) for name, entry in document.clients.items()}
         groups = _checked_groups(document, where)
@@ -93,17 +93,17 @@ class Policy:
         return Policy(text, clients, grants)
 
     def filters(self) -> list[str]:
-        """The clients that check tokens of others."""
+        """The clients that check tokens of other clients."""
         return sorted(client.name for client in self.clients.values() if "filter" in client.roles)
 
     def grants(self, client: str) -> list[Grant]:
-        """Every right of a client, as written in the rules for it and its groups."""
+        """All grants of a client: from the rules for it and for its groups."""
         return list(self._grants.get(client, ()))
 
 
 def granted(grants: list[Grant], wanted: list[str], action: str) -> list[Grant]:
-    """What `grants` allow of the wanted topics: for each overlap a grant no wider than both, and the denials that touch
-    them. Wanted topics that are negative ask for nothing."""
+    """Return the part of `grants` that overlaps the wanted topics: for each overlap a grant no wider than either,
+    and the denials that touch them. Negative wanted topics are ignored."""
     ours = [(parse_pattern(each.pattern), each) for each in grants if each.action == action]
     denials = [(pattern, each) for pattern, each in ours if pattern.negative]
     found: dict[Grant, None] = {}
@@ -125,7 +125,7 @@ def granted(grants: list[Grant], wanted: list[str], action: str) -> list[Grant]:
 
 
 def is_covered(grants: list[Grant], topics: list[str], action: str) -> bool:
-    """Whether each of these patterns lies, whole and without delay, within one grant, and no denial touches it."""
+    """True if each pattern lies completely within one grant without delay, and no denial touches it."""
     ours = [(parse_pattern(each.pattern), each) for each in grants if each.action == action]
     for text in topics:
         topic = parse_pattern(text)
@@ -140,7 +140,7 @@ def _client(name: str, entry: ClientEntry, where: str) -> PolicyClient:
     place = f"{where}: clients.{name}"
     _check_name(name, place)
     if (entry.secret is None) == (entry.key is None):
-        raise ConfigurationError("has not exactly one of secret and key", where=place)
+        raise ConfigurationError("needs exactly one of secret and key", where=place)
     verifier: SecretVerifier | PublicKey
     try:
         verifier = SecretVerifier.parse(entry.secret) if entry.secret is not None else PublicKey.parse(str(entry.key))
@@ -150,7 +150,7 @@ def _client(name: str, entry: ClientEntry, where: str) -> PolicyClient:
     expires_ns = None
     if entry.expires is not None:
         if entry.expires.tzinfo is None:
-            raise ConfigurationError("does not say its time zone", where=f"{place}.expires", hint="end it with Z")
+            raise ConfigurationError("has no time zone", where=f"{place}.expires", hint="append Z for UTC")
         expires_ns = int(entry.expires.timestamp()) * NS_PER_SECOND
     return PolicyClient(name, verifier, frozenset(entry.roles), expires_ns)
 
@@ -158,7 +158,9 @@ def _client(name: str, entry: ClientEntry, where: str) -> PolicyClient:
 def _check_name(name: str, place: str) -> None:
     if NAME.fullmatch(name) is None:
         raise ConfigurationError(
-            f"{name[:80]!r} cannot be a name", where=place, hint="1 to 64 letters, digits, and _ . - but not first"
+            f"{name[:80]!r} is not a valid name",
+            where=place,
+            hint="1 to 64 letters, digits, _ . -; the first is a letter or digit",
         )
 
 
@@ -170,7 +172,7 @@ def _checked_groups(document: PolicyDocument, where: str) -> dict[str, list[str]
                 raise ConfigurationError(
                     f"there is no client {member[:80]!r}",
                     where=f"{where}: groups.{group}[{number}]",
-                    hint=f"add [clients.{member[:80]}]; a group has no groups in it",
+                    hint=f"add [clients.{member[:80]}]; groups cannot contain groups",
                 )
     return document.groups
 
@@ -187,16 +189,20 @@ def _members(rule: RuleEntry, groups: dict[str, list[str]], clients: dict[str, P
         elif name in clients:
             members.add(name)
         else:
-            hint = f"a group is written @{name[:80]}" if name in groups else "every name stands under [clients]"
+            hint = f"a group is written @{name[:80]}" if name in groups else "define the client under [clients]"
             raise ConfigurationError(f"there is no client {name[:80]!r}", where=f"{place}.who[{number}]", hint=hint)
     return members
 
 
 def _grants_of(rule: RuleEntry, place: str) -> Iterator[Grant]:
     if not rule.receive and not rule.send:
-        raise ConfigurationError("gives nothing", where=place, hint="write receive = [...] or send = [...]")
+        raise ConfigurationError("grants nothing", where=place, hint="write receive = [...] or send = [...]")
     if rule.delay_minutes and not rule.receive:
-        raise ConfigurationError("delays what is sent", where=f"{place}.delay_minutes", hint="only receive is delayed")
+        raise ConfigurationError(
+            "has a delay for sent messages",
+            where=f"{place}.delay_minutes",
+            hint="remove delay_minutes: only received messages are delayed",
+        )
     for action, patterns in (("receive", rule.receive), ("send", rule.send)):
         for number, text in enumerate(patterns):
             try:

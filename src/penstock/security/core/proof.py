@@ -37,12 +37,12 @@ DIGEST_SIZE = 32
 SECRET_SIZE_MIN = 16
 SECRET_SIZE_MAX = 4_096
 UNBOUND = bytes(BINDING_SIZE)
-"""Stands for the certificate where there is no TLS."""
+"""Takes the place of the certificate's hash on connections without TLS."""
 
 _PREFIX = "scrypt-ed25519"
 _OLD_PREFIX = "scrypt"
 COST_MIN = 16_384 * 8
-"""The least n * r: scrypt then needs 16 MiB of memory per guess."""
+"""The minimum of n * r, with which scrypt needs 16 MiB of memory per guess."""
 
 _N_MAX, _R_MAX, _P_MAX = 131_072, 8, 4
 _SCRYPT_MEMORY_MAX = 160 * 1024 * 1024
@@ -58,7 +58,7 @@ class ScryptCost(msgspec.Struct, frozen=True):
 
     @property
     def fault(self) -> str:
-        """Why this cost is refused; empty if it is accepted."""
+        """The reason why this cost is refused; empty if it is accepted."""
         cost = f"scrypt cost n={self.n}, r={self.r}, p={self.p}"
         if self.n < 2 or self.n & (self.n - 1):
             return f"{cost}: n is not a power of two"
@@ -81,7 +81,7 @@ class SecretVerifier(msgspec.Struct, frozen=True, dict=True):
     cost: ScryptCost
     salt: bytes
     public: bytes
-    """Of the client's key."""
+    """The public half of the client's key."""
     server: bytes
     """The key of the server's proof; an attacker who has it can impersonate the server on connections without TLS."""
 
@@ -89,7 +89,7 @@ class SecretVerifier(msgspec.Struct, frozen=True, dict=True):
     def make(secret: bytes, salt: bytes, cost: ScryptCost | None = None) -> "SecretVerifier":
         if not SECRET_SIZE_MIN <= len(secret) <= SECRET_SIZE_MAX:
             raise ConfigurationError(
-                f"a secret of {len(secret)} bytes", hint=f"{SECRET_SIZE_MIN} to {SECRET_SIZE_MAX} are taken"
+                f"the secret has {len(secret)} bytes", hint=f"the limits are {SECRET_SIZE_MIN} and {SECRET_SIZE_MAX}"
             )
         cost = cost or ScryptCost()
         keys = SecretKeys.derive(secret, salt, cost)
@@ -100,23 +100,23 @@ class SecretVerifier(msgspec.Struct, frozen=True, dict=True):
         words = text.split(":")
         if words[0] == _OLD_PREFIX:
             raise ConfigurationError(
-                f"begins with '{_OLD_PREFIX}:', which an older version wrote",
+                f"has the format '{_OLD_PREFIX}:' of an older version",
                 hint="`penstock admin client secret` makes new credentials",
             )
         numbers = [int(word) for word in words[1:4] if word.isascii() and word.isdigit() and len(word) < 8]
         if len(words) != 7 or words[0] != _PREFIX or len(numbers) != 3:
             raise ConfigurationError(
-                "is not what a server keeps of a secret",
-                hint=f"it begins with '{_PREFIX}:'; `penstock admin client secret` makes it",
+                "is not a verifier of a secret",
+                hint=f"a verifier begins with '{_PREFIX}:'; `penstock admin client secret` makes it",
             )
         try:
             cost = msgspec.convert(dict(zip("nrp", numbers, strict=True)), ScryptCost)
         except msgspec.ValidationError as error:
-            raise ConfigurationError(f"has an impossible cost: {error}") from None
+            raise ConfigurationError(f"has an invalid cost: {error}") from None
         cost.check()
         salt, public, server = (decode_text(word) for word in words[4:])
         if len(salt) != SALT_SIZE or len(public) != DIGEST_SIZE or len(server) != DIGEST_SIZE:
-            raise ConfigurationError(f"its salt has not {SALT_SIZE} bytes, or one of its keys not {DIGEST_SIZE}")
+            raise ConfigurationError(f"needs a salt of {SALT_SIZE} bytes and keys of {DIGEST_SIZE} bytes")
         return SecretVerifier(cost, salt, public, server)
 
     @property
@@ -167,7 +167,8 @@ def login_statement(client: str, challenge: bytes, nonce: bytes, binding: bytes 
 
 
 def server_statement(statement: bytes) -> bytes:
-    """What the server signs for a client with a key pair; never what a client signs."""
+    """The statement that the server signs for a client with a key pair. Clients never sign a statement with this
+    prefix."""
     return b"penstock server 2\0" + statement
 
 

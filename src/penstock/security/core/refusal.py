@@ -1,7 +1,7 @@
-"""How a server refuses: an error becomes a refusal code and a text that the peer can read. It does no I/O.
+"""Refusals: an error becomes a refusal code and a text for the peer. No I/O.
 
-Codes are those of a protocol. A protocol either lists a code for each kind of error (filter, distribution), or uses
-the code that every PenstockError has (tree, assured).
+Codes belong to a protocol. A protocol either lists a code for each kind of error (filter, distribution), or uses the
+code that every PenstockError has (tree, assured).
 """
 
 from collections.abc import Callable, Sequence
@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 from penstock.base.errors import LocalProtocolError, PenstockError
 
 REASON_SIZE_MAX = 256
-"""Characters of a refusal's text (net.control.Text)."""
+"""Maximum number of characters in the text of a refusal (net.control.Text)."""
 
 M = TypeVar("M")
 
 
 class RefusalError(PenstockError):
-    """A request is against the rules, or cannot be carried out. `refusal` is the code that the peer gets. With
-    `is_final` the connection ends."""
+    """A request breaks the rules or cannot be carried out. `refusal` is the code for the peer. With `is_final` the
+    connection ends."""
 
     def __init__(self, refusal: str, what: str, *, hint: str = "", is_final: bool = False) -> None:
         super().__init__(what, hint=hint)
@@ -26,9 +26,9 @@ class RefusalError(PenstockError):
 
 
 class Refusals(Generic[M]):
-    """The refusals of one protocol. `message` makes one of a code, a text and the number of the request. `codes` are
-    asked in order, the first kind that fits counts; an error of no listed kind has the code `other`. Without `codes`
-    the code of a refusal is the error's own."""
+    """The refusals of one protocol. `message` makes a refusal from a code, a text and the number of the request.
+    `codes` are searched in order, and the first matching kind counts; other errors have the code `other`. Without
+    `codes`, a refusal has the error's own code."""
 
     def __init__(
         self,
@@ -48,19 +48,19 @@ class Refusals(Generic[M]):
         return next((code for kind, code in self._codes if isinstance(error, kind)), self._other)
 
     def of(self, error: PenstockError, number: int = 0) -> M:
-        """The message that refuses the request of this number; with 0 it refuses the peer."""
+        """Return the message that refuses the request of this number; with 0 it refuses the peer."""
         return self._message(self.code_of(error), str(error)[:REASON_SIZE_MAX], number)
 
     def final(self, error: PenstockError) -> RefusalError:
-        """The same refusal, which ends the connection."""
+        """Return the same refusal as an error that ends the connection."""
         return RefusalError(self.code_of(error), error.what, hint=error.hint, is_final=True)
 
     def is_final(self, error: PenstockError) -> bool:
-        """True if the connection ends with this error: a breach of the protocol always ends it."""
+        """True if the connection ends with this error; a protocol violation always ends it."""
         return self.code_of(error) == self._other or (isinstance(error, RefusalError) and error.is_final)
 
 
 def check_number(number: int) -> None:
-    """Of a request that is answered."""
+    """Raise LocalProtocolError if a numbered request has the number 0."""
     if not number:
-        raise LocalProtocolError("a request has a number from 1 on")
+        raise LocalProtocolError("request number 0 is invalid: numbers begin at 1")

@@ -1,14 +1,15 @@
-"""Sealed streams: payloads encrypted so that only who was given the stream key can read or make them.
+"""Sealed streams: payloads are encrypted, so that only holders of the stream key can read or create them.
 
     subkey     HKDF-SHA256(stream key, info = "penstock seal 1" + u64 publisher id + u32 epoch), 32 bytes
-    nonce      6 bytes that the sealer chose at random when it was made, and a u48 that counts what it sealed
-    content    AES-256-GCM of the payload with the 16-byte tag behind it
+        nonce      6 bytes that the sealer chose at random when it was created, and a u48 counter of sealed messages
+        content    AES-256-GCM of the payload, followed by the 16-byte tag
     bound to   u16 size of the topic + topic + u16 model id + u16 model version + u8 1 + ORIGIN without its flags
-               (u32 stream id, u32 term, u16 index, u64 source sequence, u64 message sequence), or u8 0 without ORIGIN
+                              (u32 stream id, u32 term, u16 index, u64 source sequence, u64 message sequence), or u8 0
+without ORIGIN
 
-Numbers are little-endian. Every publisher has a subkey of its own in each epoch, and counts, so no nonce repeats. The
-random part is for the mistake that must not happen: two sealers for one publisher, epoch and key. Flags are left out
-because a backup's copy may be stamped anew on its way.
+Numbers are little-endian. Every publisher has its own subkey in each epoch, and a counter, so nonces do not repeat. The
+random part limits the damage if two sealers by mistake have the same publisher, epoch and key. Flags are not covered,
+because a backup's copy may get new flags on its way.
 """
 
 import struct
@@ -29,12 +30,12 @@ from penstock.wire import Origin, Seal
 KEY_SIZE = 32
 TAG_SIZE = 16
 KEYS_MAX = 256
-"""Keys that a ring holds; the oldest are dropped."""
+"""Number of keys that a ring holds; beyond it the oldest are dropped."""
 SUBKEYS_MAX = 1_024
 SALT_SIZE = 6
 COUNT_SIZE = 6
 COUNT_MAX = 2 ** (8 * COUNT_SIZE)
-"""Messages that one sealer seals at most; long before that, somebody's keys are rotated."""
+"""Maximum number of messages per sealer. Keys are rotated long before this limit."""
 
 _HEAD = struct.Struct("<HHB")
 _ORIGIN = struct.Struct("<IIHQQ")
@@ -42,7 +43,7 @@ _INFO = struct.Struct("<QI")
 
 
 class StreamKey(msgspec.Struct, frozen=True):
-    """A key of a sealed feed, as the administration server hands it out."""
+    """A key of a sealed feed, issued by the administration server."""
 
     feed: str
     key_id: int
@@ -53,7 +54,7 @@ class StreamKey(msgspec.Struct, frozen=True):
 
 
 class StreamKeyRing:
-    """The keys that somebody holds, by id; the ids are unique among all feeds of one administration server."""
+    """The keys of one holder, by id. Ids are unique among all feeds of one administration server."""
 
     def __init__(self, keys: Iterable[StreamKey] = ()) -> None:
         self._keys: OrderedDict[int, StreamKey] = OrderedDict()
@@ -65,7 +66,7 @@ class StreamKeyRing:
             raise SealError(f"a stream key has {KEY_SIZE} bytes, not {len(key.key)}", where=f"key {key.key_id}")
         held = self._keys.get(key.key_id)
         if held is not None and held != key:
-            raise SealError("two different keys have one id", where=f"key {key.key_id}")
+            raise SealError("two different keys have the same id", where=f"key {key.key_id}")
         self._keys[key.key_id] = key
         while len(self._keys) > KEYS_MAX:
             self._keys.popitem(last=False)
@@ -90,13 +91,13 @@ class StreamKeyRing:
 
 class Sealed(NamedTuple):
     seal: Seal
-    """For the SEAL extension."""
+    """The content of the SEAL extension."""
     payload: bytes
 
 
 class Sealer:
-    """Seals what one publisher sends in one epoch with one key. Make it once for these three: it counts the nonces.
-    `salt` (6 bytes) is given only to repeat a run."""
+    """Seals messages of one publisher in one epoch with one key. Create exactly one for this combination, because it
+    counts the nonces. Give `salt` (6 bytes) only to repeat a run."""
 
     def __init__(self, key: StreamKey, publisher_id: int, epoch: int, *, salt: bytes | None = None) -> None:
         self.key_id = key.key_id
@@ -118,7 +119,7 @@ class Sealer:
 
 
 class Opener:
-    """Opens what any publisher sealed with a key of the ring."""
+    """Opens messages that any publisher sealed with a key of the ring."""
 
     def __init__(self, ring: StreamKeyRing) -> None:
         self.ring = ring
@@ -136,10 +137,11 @@ class Opener:
         model_version: int = 0,
         origin: Origin | None = None,
     ) -> bytes:
-        """The payload as it was, or a SealError; a SealKeyError if the key is not in the ring (yet)."""
+        """Return the original payload. Raise SealError if it was changed, or SealKeyError if the key is not in the
+        ring (yet)."""
         key = self.ring.get(seal.key_id)
         if key is None:
-            raise SealKeyError("the key is not held here", key_id=seal.key_id, where=f"key {seal.key_id}")
+            raise SealKeyError("the key is unknown on this host", key_id=seal.key_id, where=f"key {seal.key_id}")
         place = (seal.key_id, publisher_id, epoch)
         cipher = self._ciphers.get(place)
         if cipher is None:
@@ -153,7 +155,7 @@ class Opener:
 
 
 def bound(topic: bytes, model_id: int, model_version: int, origin: Origin | None) -> bytes:
-    """What the seal covers besides the payload."""
+    """The associated data of a sealed payload."""
     head = len(topic).to_bytes(2, "little") + topic
     if origin is None:
         return head + _HEAD.pack(model_id, model_version, 0)

@@ -23,29 +23,28 @@ STATE_SIZE_MAX = 16 * 1024 * 1024
 STORED_PART = 0.1
 """Share of the lease after which a renewal is written to the file. A restart may shorten the lease by this share."""
 UNKNOWN_BOOT = bytes(16)
-"""The system does not say which run of the machine this is."""
+"""The boot id if the system does not provide one."""
 
 log = logger("security.authentication")
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """The file. The lease is counted by the clock that runs since the machine's start: it can neither be set back nor
-    compared with that of another run of the machine."""
+    """The file. The lease is measured with the boot-time clock, which cannot be set back, but is not comparable
+    across reboots."""
 
     scopes: list[Authentication]
     boot_id: bytes = b""
     heard_ns: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """When the node sent the last request that a server answered; 0 for a node whose keys have no lease."""
+    """Time of the last request that a server answered; 0 for a node whose keys have no lease."""
     lease_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
 
 
 class AuthenticationState:
-    """The scopes that a node holds; with a `path` they are kept in a private file, so that a node that starts again
-    while no server answers goes on with them. The `lease` goes on as well if the machine has not started anew; if it
-    has, the lease begins with the first answer of a server. A file that cannot be used is logged, and the node starts
-    without keys.
-    Values that are older than the held ones are ignored. `on_change` is called with all scopes, in the thread that told
-    and in the order of the changes; it must not call back. If it raises, the scopes before stay in use."""
+    """The scopes of a node. With a `path`, they are stored in a private file, so that a restarted node has keys
+    while no server answers. The `lease` continues too, unless the machine was rebooted; after a reboot, the lease
+    begins with the first answer of a server. An unusable file is logged, and the node starts without keys. Older
+    values than the current ones are ignored. `on_change` is called with all scopes, in the thread of the change and
+    in the order of the changes; it must not call back. If it raises, the previous scopes stay in use."""
 
     def __init__(
         self,
@@ -95,7 +94,7 @@ class AuthenticationState:
                 self._replace({**self._scopes, told.scope: told})
 
     def note_answer(self, asked_ns: int, lease_s: float) -> None:
-        """The values are those of a server that answered a request sent at `asked_ns`; renews the lease."""
+        """Renew the lease: the current values come from a server that answered a request sent at `asked_ns`."""
         if self.lease is None:
             return
         self.lease.renew(asked_ns, lease_s)
@@ -105,7 +104,7 @@ class AuthenticationState:
                 self._keep()
 
     def _resume(self, stored: _Stored) -> None:
-        """Go on with the lease of the node's previous start."""
+        """Continue the lease of the node's previous run."""
         if self.lease is None or stored.boot_id != boot_id() or stored.boot_id == UNKNOWN_BOOT:
             return
         if 0 < stored.heard_ns <= self.lease.now_ns():
@@ -113,7 +112,7 @@ class AuthenticationState:
             self.lease.renew(stored.heard_ns, stored.lease_s)
 
     def repeat(self) -> None:
-        """Call `on_change` with the current scopes, for a user that was not there at the last change."""
+        """Call `on_change` with the current scopes, for a user that was added after the last change."""
         with self._lock:
             self._on_change(_scopes_of(self._scopes.values()))
 
@@ -125,7 +124,7 @@ class AuthenticationState:
         self._keep()
 
     def _keep(self) -> None:
-        """A failed write is logged and otherwise ignored."""
+        """Write the scopes to the file. A failed write is logged and otherwise ignored."""
         if self._path is None:
             return
         try:
@@ -138,14 +137,14 @@ class AuthenticationState:
 
 
 def _decode(data: bytes) -> _Stored:
-    if data.startswith(b"["):  # of an earlier version, without a lease
+    if data.startswith(b"["):  # written by an earlier version, without a lease
         return _Stored(json_decoder(list[Authentication]).decode(data))
     return json_decoder(_Stored).decode(data)
 
 
 def _scopes_of(told: Iterable[Authentication]) -> list[AuthenticationScope]:
-    """The scopes, each publisher in one of them: the server changes scopes one after another, so a publisher that moves
-    may be in two of them for a moment. The value with the higher number counts."""
+    """Return the scopes with each publisher in only one of them: the server changes scopes one after another, so a
+    publisher that moves may be in two of them for a moment. The value with the higher number counts."""
     values = sorted(told, key=lambda each: each.number)
     scope_by_publisher = {vouched.publisher_id: each.scope for each in values for vouched in each.publishers}
     return [

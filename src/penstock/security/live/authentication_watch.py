@@ -1,4 +1,4 @@
-"""Authentication keys for a program that receives packets and is no node: fetched, then kept up to date by events."""
+"""Authentication keys for a program that receives packets but is not a node: fetched, then updated by events."""
 
 import threading
 from collections.abc import Callable
@@ -17,9 +17,9 @@ log = logger("security.authentication")
 
 
 class AuthenticationWatch:
-    """From its making to close(). The first keys are fetched at once, and errors raised; later, while no server
-    answers, the last keys stay in use until the lease ends. `on_change` is called with all scopes, first in the
-    caller's thread."""
+    """Works from its creation to close(). The first keys are fetched at once, and errors are raised. While no server
+    answers later, the last keys stay in use until the lease ends. `on_change` is called with all scopes, first in
+    the caller's thread."""
 
     def __init__(
         self, client: AdminClient, on_change: Callable[[list[AuthenticationScope]], None], lease: ReceivingLease

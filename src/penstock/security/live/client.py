@@ -1,4 +1,4 @@
-"""AdminClient: the administration server as its clients, adapters and operators see it.
+"""AdminClient: the requests of clients, adapters and operators to the administration server.
 
     client = AdminClient.connect("penstock://127.0.0.1:7400", Credentials.load("alice.toml"))
     brokered = client.subscribe(["md.us.eq.>"])
@@ -6,8 +6,8 @@
     for event in client.events(brokered.events_after).events: ...       # waits; call it in a thread of its own
     client.renew(brokered.subscription_id)                              # before brokered.expires_ns
 
-It logs in when it has to, and goes to the next address when one does not answer or only stands by. Calls may be made
-in any thread. A refusal is raised as the error of its code (base.errors).
+The client logs in when necessary, and tries the next address if a server does not answer or is a standby. Calls may be
+made in any thread. A refusal is raised as the error of its code (base.errors).
 """
 
 import contextlib
@@ -60,11 +60,12 @@ class AdminClient:
         self._has_warned = False
         self._models: dict[str, tuple[str, MessageModel]] = {}
         self.generation = 0
-        """The highest seen; answers of a server that was replaced are not taken."""
+        """The highest generation seen. Answers from servers of lower generations are refused."""
 
     @staticmethod
     def connect(url: str, credentials: Credentials | str | Path, *, timeout_s: float = TIMEOUT_S) -> "AdminClient":
-        """For "penstock://host:port,host:port" (this machine only) or "penstocks://…" (TLS). Nothing is sent yet."""
+        """Make a client for "penstock://host:port,host:port" (loopback only) or "penstocks://…" (TLS). Sends nothing
+        yet."""
         if not isinstance(credentials, Credentials):
             credentials = Credentials.load(credentials)
         return AdminClient(parse_addresses(url), credentials, timeout_s=timeout_s)
@@ -81,7 +82,7 @@ class AdminClient:
     # Clients
 
     def login(self) -> b.Session:
-        """A new session; other calls do this by themselves."""
+        """Open a new session. Other calls log in automatically."""
         request = b.ChallengeRequest(client=self.credentials.client)
 
         def exchange(address: AdminAddress) -> b.Session:
@@ -108,7 +109,7 @@ class AdminClient:
     def subscribe(
         self, topics: Sequence[str] = (), *, send: Sequence[str] = (), subscription_id: str | None = None
     ) -> b.Brokered:
-        """Ask for streams; with the id of an earlier subscription of this client, in place of it."""
+        """Subscribe to streams. With the id of an earlier subscription of this client, replace that subscription."""
         request = b.SubscribeRequest(
             subscription_id=subscription_id or random_bytes(16).hex(), topics=list(topics), send=list(send)
         )
@@ -119,7 +120,7 @@ class AdminClient:
         return self._call("PUT", f"/v1/subscriptions/{subscription_id}", request, b.Brokered)
 
     def subscription(self, subscription_id: str) -> b.Brokered:
-        """As it is now, with a fresh token."""
+        """Return the current state of a subscription, with a fresh token."""
         return self._call("GET", f"/v1/subscriptions/{subscription_id}", None, b.Brokered)
 
     renew = subscription
@@ -129,7 +130,8 @@ class AdminClient:
 
     @contextlib.contextmanager
     def identified(self) -> Iterator[str]:
-        """A token that says who this is, for somebody who takes orders of named clients; given back at the end."""
+        """Provide a token that identifies this client, for a server that accepts orders from named clients. The
+        subscription is cancelled at the end."""
         brokered = self.subscribe((">",))
         try:
             yield brokered.token
@@ -137,22 +139,22 @@ class AdminClient:
             try:
                 self.cancel(brokered.subscription_id)
             except PenstockError as error:
-                log.info("not_cancelled", error=str(error))  # it ends there when its time is over
+                log.info("not_cancelled", error=str(error))  # the subscription expires by itself
 
     def events(self, after: int, *, wait_s: float = EVENTS_WAIT_S) -> b.Events:
-        """What happened since event `after`; waits for the first of it, at most `wait_s`."""
+        """Return the events after event `after`. Waits up to `wait_s` for the first one."""
         path = f"/v1/events?after={after}&wait_s={wait_s:g}"
         return self._call("GET", path, None, b.Events, wait_s=wait_s)
 
     def entitlements(self) -> o.Entitlements:
-        """What this client may; for administrators and auditors, what everybody may and has."""
+        """Return this client's rights; for administrators and auditors, the rights and subscriptions of all clients."""
         return self._call("GET", "/v1/entitlements", None, o.Entitlements)
 
     def models(self) -> list[b.ModelReference]:
         return self._call("GET", "/v1/models", None, b.ModelList).models
 
     def model(self, model_id: int, version: int | None = None) -> MessageModel:
-        """A message model by id: of that version, else the newest. One that has not changed is not sent again."""
+        """Return a message model by id, in this version or the newest. An unchanged model is not transferred again."""
         path = f"/v1/models/{model_id}" + ("" if version is None else f"?version={version}")
         held = self._models.get(path)
         headers = {} if held is None else {"If-None-Match": held[0]}
@@ -165,7 +167,7 @@ class AdminClient:
             document = answer.decode(b.ModelDocument)
             model = MessageModel.parse(document.text, where=f"model {model_id} of {address}")
             if model.id != model_id or version not in (None, model.version):
-                raise RemoteProtocolError(f"model {model_id} was asked for, {model.id} came", where=str(address))
+                raise RemoteProtocolError(f"requested model {model_id}, received model {model.id}", where=str(address))
             self._models[path] = (answer.headers.get("etag", ""), model)
             return model
 
@@ -174,7 +176,7 @@ class AdminClient:
     # Publishers
 
     def claim_publisher(self, name: str) -> b.PublisherClaimed:
-        """The id of the client's publisher of this name, and the epoch of a start that it is about to make."""
+        """Return the id of the client's publisher of this name, and an epoch for its next start."""
         return self._call("POST", "/v1/publishers", b.PublisherRequest(name=name), b.PublisherClaimed)
 
     # Adapters
@@ -183,17 +185,17 @@ class AdminClient:
         return self._call("POST", "/v1/adapters", registration, b.Registered)
 
     def heartbeat(self, heartbeat: b.AdapterHeartbeat) -> b.HeartbeatAnswer:
-        """NotFoundError means that the adapter has to register (again)."""
+        """Send a heartbeat. NotFoundError means that the adapter must register (again)."""
         return self._call("POST", "/v1/adapters/heartbeat", heartbeat, b.HeartbeatAnswer)
 
     # Filters
 
     def verification(self) -> b.Verification:
-        """What stream tokens are checked with, and up to which event this is true."""
+        """Return the keys and revocations for checking stream tokens, and the number of the last event they include."""
         return self._call("GET", "/v1/verification", None, b.Verification)
 
     def authentication(self) -> b.AuthenticationAnswer:
-        """The scopes that this client may check packets of; `authentication` events keep them up to date."""
+        """Return the scopes whose packets this client may check; `authentication` events update them."""
         return self._call("GET", "/v1/authentication", None, b.AuthenticationAnswer)
 
     # Administrators
@@ -203,11 +205,11 @@ class AdminClient:
         return self._call("POST", "/v1/revocations", request, o.RevokeAnswer)
 
     def restore(self, client: str) -> None:
-        """Take back every revocation of a client."""
+        """Undo all revocations of a client."""
         self._call("POST", "/v1/restorations", o.RestoreRequest(client=client), None)
 
     def set_policy(self, text: str | None = None) -> o.PolicyAnswer:
-        """A new policy document, or the server's own file read again."""
+        """Set a new policy document, or make the server read its own file again."""
         return self._call("PUT", "/v1/policy", o.PolicyRequest(text=text), o.PolicyAnswer)
 
     def status(self) -> o.ServerStatus:
@@ -217,7 +219,7 @@ class AdminClient:
         return self._call("GET", f"/v1/audit?after={after}", None, o.AuditEntries)
 
     def promote(self, reason: str) -> o.ServerStatus:
-        """Make the server at the (one) address the primary."""
+        """Make the server at the only address the primary."""
         return self._call("POST", "/v1/promote", o.PromoteRequest(reason=reason), o.ServerStatus)
 
     # The standby
@@ -226,7 +228,7 @@ class AdminClient:
         path = f"/v1/changes?after={after}&history_id={history_id}&wait_s={wait_s:g}"
         return self._call("GET", path, None, o.Changes, wait_s=wait_s)
 
-    # How a call is made
+    # Sending requests
 
     def _warn_if_unchecked(self, address: AdminAddress) -> None:
         if self._has_warned or address.is_tls or self.credentials.can_check_server:
@@ -248,7 +250,7 @@ class AdminClient:
         )
 
     def _with_session(self, attempt: Callable[[], A]) -> A:
-        """Log in first when there is no session or it ends soon, and once more when the server does not take it."""
+        """Log in first if there is no session or it ends soon. If the server rejects the session, log in again once."""
         with self._lock:
             session = self._session
         is_fresh = session is None or session.expires_ns - time.time_ns() < RENEW_MARGIN_NS
@@ -263,7 +265,7 @@ class AdminClient:
         return attempt()
 
     def _somewhere(self, exchange: Callable[[AdminAddress], A]) -> A:
-        """At the address that answered last, else at the others in turn."""
+        """Try the address that answered last, then the others in turn."""
         failure: Exception | None = None
         start = self._current
         for step in range(len(self._addresses)):
@@ -309,5 +311,5 @@ class AdminClient:
         text = headers.get("penstock-generation", "")
         generation = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
         if generation < self.generation:
-            raise StandbyError(f"was replaced: it is of generation {generation}", where=str(address))
+            raise StandbyError(f"was replaced: its generation {generation} is too low", where=str(address))
         self.generation = generation

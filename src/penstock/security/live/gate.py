@@ -1,4 +1,4 @@
-"""Checks stream tokens by what the administration server last told: for whoever serves their bearers."""
+"""TokenGate: checks the stream tokens of a server's clients with the newest state from the administration server."""
 
 import threading
 from collections.abc import Mapping
@@ -27,24 +27,24 @@ log = logger("security.gate")
 
 
 class TokenState(msgspec.Struct, frozen=True):
-    """What tokens are checked with, as it is kept on the disk (JSON)."""
+    """The keys, generation and revocations for checking tokens, as stored on the disk (JSON)."""
 
     token_keys: list[str]
     generation: int
     generation_since_ns: int
     revoked: list[Revoked]
     refused_through_ns: int = 0
-    """Tokens that expire by then are refused: more is revoked than is kept."""
+    """Tokens that expire by this time are refused, because some of their revocations were dropped."""
 
     @property
     def age(self) -> tuple[int, int]:
-        """That of a later state is higher."""
+        """Order of states; a later state has a higher value."""
         return self.generation, self.generation_since_ns
 
 
 def split_soonest(state: TokenState, count: int) -> tuple[TokenState, list[Revoked]]:
-    """The state with so many revocations, and the others: those whose tokens expire soonest. Nothing is good again by
-    it: all tokens that expire by then are refused."""
+    """Return the state with at most `count` revocations, and the dropped revocations, whose tokens expire soonest. A
+    dropped revocation does not make its token valid: all tokens that expire by then are refused."""
     revoked = sorted(state.revoked, key=lambda each: each.until_ns)
     gone, kept = revoked[: len(revoked) - count], revoked[len(revoked) - count :]
     refused_through_ns = max(state.refused_through_ns, gone[-1].until_ns)
@@ -53,7 +53,7 @@ def split_soonest(state: TokenState, count: int) -> tuple[TokenState, list[Revok
 
 
 def _fitting(state: TokenState) -> tuple[TokenState, bytes]:
-    """As much of it as the file may have, and the file."""
+    """Shorten the state until its file fits the size limit. Return both."""
     data = msgspec.json.encode(state)
     while len(data) > STATE_SIZE_MAX and state.revoked:
         state, _ = split_soonest(state, len(state.revoked) // 2)
@@ -67,8 +67,8 @@ def is_news(revoked: Revoked, known: Mapping[str, Revoked]) -> bool:
 
 
 class TokenGate:
-    """Checks tokens by what the administration server last told, also when it does not answer any more, and after a
-    restart: keys, generation and revocations are one file, replaced as a whole."""
+    """Checks tokens with the newest state from the administration server, also while the server is unavailable and
+    after a restart: keys, generation and revocations are stored in one file, which is replaced atomically."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -76,23 +76,23 @@ class TokenGate:
         self._state: TokenState | None = None
         self._verifier: TokenVerifier | None = None
         self.why_not = ""
-        """Why there is nothing to check tokens by, if it is known."""
+        """The reason why tokens cannot be checked yet, if known."""
         if path is not None and path.exists():
             data = read_private(path, STATE_SIZE_MAX)
             try:
                 self._use(json_decoder(TokenState).decode(data))
             except (*DECODE_ERRORS, PenstockError) as error:
-                raise ConfigurationError(f"is no state of tokens: {error}", where=str(path)) from None
+                raise ConfigurationError(f"is not a token state: {error}", where=str(path)) from None
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is something to check tokens by."""
+        """True if tokens can be checked."""
         return self._verifier is not None
 
     def verify(self, text: str, now_ns: int) -> Token:
         if self._verifier is None:
             why = f": {self.why_not}" if self.why_not else ""
-            raise TokenError(f"tokens cannot be checked here yet{why}", hint="try again soon")
+            raise TokenError(f"tokens cannot be checked here yet{why}", hint="try again later")
         return self._verifier.verify(text, now_ns)
 
     def renew(self, told: Registered | Verification) -> None:
@@ -118,7 +118,7 @@ class TokenGate:
 
     @property
     def state(self) -> TokenState | None:
-        """What tokens are checked with now."""
+        """The current state."""
         return self._state
 
     def learn(self, told: TokenState, now_ns: int) -> list[Revoked]:
@@ -157,7 +157,7 @@ class TokenGate:
                 )
 
     def forget_expired(self, now_ns: int) -> None:
-        """Revocations of tokens that are refused by their age need not be known any more."""
+        """Drop revocations of tokens that have expired."""
         with self._lock:
             if self._verifier is None or self._state is None:
                 return
@@ -176,7 +176,7 @@ class TokenGate:
         self._state, self._verifier = state, verifier
 
     def _keep(self, state: TokenState) -> None:
-        """In use at once; a disk that does not take it is told of, and stops nothing."""
+        """Use the state at once and store it. A failed write is logged and otherwise ignored."""
         state, data = _fitting(state)
         self._use(state)
         if self._path is None:

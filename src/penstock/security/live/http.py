@@ -1,4 +1,4 @@
-"""One HTTP request to an administration server, and what can go wrong with it."""
+"""One HTTP request to an administration server, and its errors."""
 
 import contextlib
 import hashlib
@@ -54,10 +54,10 @@ class AdminAddress(msgspec.Struct, frozen=True):
 
 
 def parse_addresses(url: str) -> list[AdminAddress]:
-    """The servers of "penstock://host:port,host:port"; without TLS only those of this machine."""
+    """Parse "penstock://host:port,host:port"; addresses without TLS must be loopback addresses."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in (PLAIN, TLS):
-        raise ConfigurationError(f"{url!r} is no address", hint=f"write {PLAIN}://host:port or {TLS}://host:port")
+        raise ConfigurationError(f"{url!r} is not an address", hint=f"write {PLAIN}://host:port or {TLS}://host:port")
     return [_address(word, scheme == TLS, url) for word in rest.rstrip("/").split(",")]
 
 
@@ -66,12 +66,14 @@ def _address(word: str, is_tls: bool, url: str) -> AdminAddress:
     host, port = (host, port) if separator else (word, str(DEFAULT_PORT))
     host = host.removeprefix("[").removesuffix("]")
     if not host or any(c in host for c in "/@?# ") or not (port.isascii() and port.isdigit() and len(port) < 6):
-        raise ConfigurationError(f"{word!r} is no host and port", where=url)
+        raise ConfigurationError(f"{word!r} is not HOST:PORT", where=url)
     if not 0 < int(port) < 65_536:
-        raise ConfigurationError(f"{port} is no port", where=url)
+        raise ConfigurationError(f"{port} is not a port number", where=url)
     if not is_tls and not is_loopback(host):
         raise ConfigurationError(
-            f"{host} is not this machine, and the connection would be open to read", where=url, hint=f"write {TLS}://"
+            f"{host} is not a loopback address, and the connection would not be encrypted",
+            where=url,
+            hint=f"write {TLS}://",
         )
     return AdminAddress(host, int(port), is_tls)
 
@@ -86,19 +88,19 @@ class HttpAnswer(msgspec.Struct, frozen=True):
     """SHA-256 of the server's certificate; zeros without TLS."""
 
     def decode(self, kind: type[A] | None) -> A:
-        """The document of a good answer, or the refusal as an error."""
+        """Decode the document of a successful answer, or raise the refusal as an error."""
         if self.status >= 400:
             raise self._refusal()
         try:
             return json_decoder(kind).decode(self.body)
         except DECODE_ERRORS as error:
-            raise RemoteProtocolError(f"its answer is not understood: {error}", where=self.where) from None
+            raise RemoteProtocolError(f"cannot decode the answer: {error}", where=self.where) from None
 
     def _refusal(self) -> PenstockError:
         try:
             document = json_decoder(ErrorDocument).decode(self.body)
         except DECODE_ERRORS:
-            what = f"it answered with status {self.status} and no reason"
+            what = f"answered with status {self.status} without a reason"
             return RemoteProtocolError(what, where=self.where)
         kind = _ERRORS.get(document.code)
         if kind is None:
@@ -110,7 +112,7 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
 
 class HttpCaller:
-    """A connection per request, so that any thread may call; close() ends those that wait."""
+    """Opens a connection per request, so that any thread may call. close() ends waiting calls."""
 
     def __init__(self, ca_file: Path | None, timeout_s: float) -> None:
         self._ca_file = ca_file
@@ -141,9 +143,7 @@ class HttpCaller:
             response = connection.getresponse()
             data = response.read(ANSWER_SIZE_MAX + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise ConnectionLostError(
-                f"the answer did not come: {error or type(error).__name__}", where=where
-            ) from None
+            raise ConnectionLostError(f"no answer: {error or type(error).__name__}", where=where) from None
         finally:
             with self._lock:
                 self._open.discard(connection)
@@ -158,7 +158,7 @@ class HttpCaller:
             self.is_closed = True
             sockets = [each.sock for each in self._open if each.sock is not None]
             for each in sockets:
-                with contextlib.suppress(OSError):  # it has ended already
+                with contextlib.suppress(OSError):  # the connection has ended already
                     each.shutdown(socket.SHUT_RDWR)
 
     def _connection(self, address: AdminAddress) -> http.client.HTTPConnection:
@@ -168,14 +168,14 @@ class HttpCaller:
             try:
                 self._tls = ssl.create_default_context(cafile=None if self._ca_file is None else str(self._ca_file))
             except OSError as error:
-                raise ConfigurationError(f"cannot be used: {error}", where=str(self._ca_file)) from None
+                raise ConfigurationError(f"cannot load certificates: {error}", where=str(self._ca_file)) from None
         return http.client.HTTPSConnection(address.host, address.port, timeout=self._timeout_s, context=self._tls)
 
     def _connect(self, connection: http.client.HTTPConnection, where: str) -> None:
         try:
             connection.connect()
         except ssl.SSLCertVerificationError as error:
-            hint = "name the right ca_file in the credentials"
+            hint = "set ca_file in the credentials to the certificate that signed the server's"
             what = f"its certificate is not trusted: {error.verify_message}"
             raise UnreachableError(what, where=where, hint=hint) from None
         except OSError as error:
@@ -192,11 +192,11 @@ def _binding_of(sock: socket.socket | None) -> bytes:
 
 
 def certificate_digest(path: Path) -> bytes:
-    """SHA-256 of the first certificate of a PEM file, which is the one that a server shows."""
+    """SHA-256 of the first certificate in a PEM file, which is the one that the server presents."""
     try:
         pem = path.read_text(encoding="ascii")
         begin, end = ssl.PEM_HEADER, ssl.PEM_FOOTER
         first = pem[pem.index(begin) : pem.index(end) + len(end)]
         return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest()
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"has no certificate: {error}", where=str(path)) from None
+        raise ConfigurationError(f"contains no certificate: {error}", where=str(path)) from None

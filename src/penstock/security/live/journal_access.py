@@ -1,7 +1,7 @@
-"""Who may read a journal that is served over TCP: tokens of the administration server, on both sides.
+"""Access to journals that are served over TCP: tokens of the administration server, on both sides.
 
-A journal has everything that was captured, whatever its topics. The right to read one is a right of its own: a grant
-to receive the topic `journal.NAME`, without a delay, because the service serves records as soon as they are written.
+A journal contains everything that was captured, on all topics. Reading a journal therefore needs its own grant: to
+receive the topic `journal.NAME` without a delay, because the service serves records as soon as they are written.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ def journal_topic(name: str) -> str:
 
 
 def admin_access(url: str | None, credentials: str | None) -> AdminAccess | None:
-    """The administration server of the options --connect and --credentials; None without them."""
+    """Return the access that the options --connect and --credentials describe; None without them."""
     if bool(url) != bool(credentials):
-        raise ConfigurationError("--connect and --credentials belong together", hint="give both, or neither")
+        raise ConfigurationError("--connect and --credentials require each other", hint="give both or neither")
     return AdminAccess(url=url, credentials=credentials) if url and credentials else None
 
 
 class JournalAccess:
-    """Checks the tokens of a journal's followers: `check_token` of a JournalServer. Its client needs the role `filter`,
-    to check tokens and to hear of revocations."""
+    """Checks the tokens of a journal's followers: `check_token` of a JournalServer. Its client needs the role
+    `filter`, to check tokens and to receive revocations."""
 
     def __init__(self, access: AdminAccess, name: str) -> None:
         self._topic = journal_topic(name)
@@ -44,7 +44,7 @@ class JournalAccess:
         self._tokens = TokenWatch(client, None, lambda revoked: None)  # the server asks again, periodically
 
     def __enter__(self) -> Self:
-        """Returns when tokens can be checked, but after READY_SECONDS at the latest; until then all are refused."""
+        """Wait until tokens can be checked, at most READY_SECONDS; until then all tokens are refused."""
         self._tokens.start()
         self._tokens.wait(READY_SECONDS)
         return self
@@ -62,14 +62,14 @@ class JournalAccess:
             )
         if delay_s:
             raise NotEntitledError(
-                f"the grant for {self._topic!r} has a delay of {delay_s} s, but the service has live records",
-                hint="only a grant without a delay allows reading a journal",
+                f"the grant for {self._topic!r} has a delay of {delay_s} s, but the service serves live records",
+                hint="remove the delay from the rule",
             )
 
 
 class JournalLogin:
-    """Gets tokens for journals: `log_in` of follow_remote() and measure_remote(). It has one subscription for each
-    journal, and a fresh token of it for each connection. Any number of threads may call it."""
+    """Gets tokens for journals: `log_in` of follow_remote() and measure_remote(). It keeps one subscription per
+    journal, and gets a fresh token for each connection. Any number of threads may call it."""
 
     def __init__(self, access: AdminAccess) -> None:
         self._client = AdminClient.connect(access.url, access.credentials)
@@ -77,14 +77,14 @@ class JournalLogin:
         self._subscription_ids: dict[str, str] = {}
 
     def close(self) -> None:
-        """End the connection to the administration server; another call opens one again."""
+        """End the connection to the administration server; another call opens a new one."""
         self._client.close()
 
     def __call__(self, name: str) -> str:
         topic = journal_topic(name)
         with self._lock:
             if topic in self._subscription_ids:
-                with contextlib.suppress(NotFoundError, RevokedError):  # ended: whether a new one is allowed is asked
+                with contextlib.suppress(NotFoundError, RevokedError):  # the subscription ended: request a new one
                     return self._client.renew(self._subscription_ids[topic]).token
             brokered = self._client.subscribe((topic,))
             self._subscription_ids[topic] = brokered.subscription_id

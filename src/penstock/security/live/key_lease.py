@@ -20,7 +20,7 @@ log = logger("security.lease")
 
 
 class KeyLease:
-    """Renewed in one thread, read in others. `use` is what the lease allows, for log events and messages."""
+    """A lease that one thread renews and others read. `use` names the leased activity in log events and messages."""
 
     def __init__(self, use: str, clock: BootClock | None = None) -> None:
         self._use = use
@@ -44,7 +44,7 @@ class KeyLease:
 
     @property
     def left_s(self) -> float:
-        """0: the lease has ended, or never began."""
+        """Remaining seconds; 0 if the lease has ended or never began."""
         return max(0.0, (self._until_ns - self._clock.now_ns()) / NS_PER_SECOND)
 
     @property
@@ -96,8 +96,8 @@ class ReceivingLease(KeyLease):
             self._thread.join()
 
     def begin(self, asked_ns: int, lease_s: float) -> None:
-        """Renew the lease, unless it has begun. For an answer that has some of the keys: for keys from earlier answers
-        only an answer with all later events renews the lease."""
+        """Start the lease if it has not begun. Used for answers with only some of the keys: once the lease has
+        begun, only an answer with all later events renews it."""
         if not self._until_ns:
             self.renew(asked_ns, lease_s)
 

@@ -1,4 +1,4 @@
-"""A node's own token, with which the node above lets it in."""
+"""A node's own token, with which it logs in to the node above."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from penstock.security.core.brokering import Brokered
 from penstock.security.live.client import AdminClient
 
 RENEW_AFTER = 0.5
-"""Share of a token's time after which it is renewed."""
+"""Share of a token's lifetime after which it is renewed."""
 
 RETRY_SECONDS = 0.5
 
@@ -21,7 +21,7 @@ log = logger("security.own_token")
 
 
 class OwnToken:
-    """A subscription at the administration server, kept as long as the node runs."""
+    """A subscription at the administration server, kept while the node runs."""
 
     def __init__(self, access: AdminAccess, topics: Sequence[str]) -> None:
         self._access = access
@@ -29,12 +29,13 @@ class OwnToken:
         self._is_there = asyncio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Until keep() has had the first one used, but not for longer than this."""
+        """Wait until keep() has passed on the first token, at most `seconds`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._is_there.wait(), seconds)
 
     async def keep(self, use: Callable[[str], Awaitable[None]]) -> None:
-        """Have a good token used, for ever; when no server answers, the one before is good until it expires."""
+        """Pass a valid token to `use`, and every renewed one, until cancelled. While no server answers, the last
+        token is valid until it expires."""
         client = AdminClient.connect(self._access.url, self._access.credentials)
         subscription_id = ""
         try:
@@ -46,7 +47,7 @@ class OwnToken:
                     log.warning("no_token", code=error.code, error=str(error))
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                with contextlib.suppress(PenstockError):  # the link is made again, with the new one
+                with contextlib.suppress(PenstockError):  # the link reconnects with the new token
                     await use(brokered.token)
                 self._is_there.set()
                 left_s = (brokered.expires_ns - time.time_ns()) / NS_PER_SECOND

@@ -1,7 +1,7 @@
-"""A node and the administration server: what tokens are checked with, and what is revoked.
+"""TokenWatch: keeps a node's token keys and revocations current.
 
-A thread makes the blocking calls. Nothing that is running depends on it: when no server answers, the node goes on
-with the keys and revocations it knows.
+A thread makes the blocking calls to the administration server. While no server answers, the node continues with the
+keys and revocations it has.
 """
 
 import threading
@@ -21,20 +21,20 @@ from penstock.security.live.key_lease import EVENTS_WAIT_SECONDS, ReceivingLease
 
 RETRY_SECONDS = 0.5
 LEARNED_SIZE_MAX = STATE_SIZE_MAX
-"""Of revocations that wait to be used; about."""
+"""Approximate limit in bytes of revocations that wait to be applied."""
 
 REVOKED_SIZE = 100
 
 UNREACHABLE = "the administration server does not answer"
-ROLE_MISSING = "the administration server does not let this node check tokens: its client needs the role filter"
+ROLE_MISSING = "the administration server refuses this node's request to check tokens: its client needs the role filter"
 ROLE_HINT = 'give it in the policy: roles = ["filter"]'
 
 log = logger("security.tokens")
 
 
 class Learned:
-    """What another node says that tokens are checked with, put together until it is used. However it comes, the latest
-    counts, and all that is revoked."""
+    """Token states from other nodes, merged until they are applied. The latest state counts, with all revocations of
+    every state."""
 
     def __init__(self) -> None:
         self._latest: TokenState | None = None
@@ -42,7 +42,7 @@ class Learned:
         self._size = 0
 
     def add(self, told: TokenState) -> list[Revoked]:
-        """Add a token state. Return the revocations for which there is no room: tokens that expire no later than these
+        """Add a token state. Return the revocations that exceed the limit: tokens that expire no later than these
         are refused instead."""
         latest = self._latest or told
         refused_through_ns = max(latest.refused_through_ns, told.refused_through_ns)
@@ -66,17 +66,16 @@ class Learned:
         )
 
     def take(self) -> TokenState | None:
-        """All of it; it waits no more."""
+        """Remove and return the merged state."""
         latest, revoked = self._latest, list(self._revoked.values())
         self._latest, self._revoked, self._size = None, {}, 0
         return None if latest is None else msgspec.structs.replace(latest, revoked=revoked)
 
 
 class TokenWatch:
-    """Keeps a gate up to date from start() to stop(). `on_revoked` is called in its thread, or in that of
-    learn() or use_learned(); `on_told` in its thread, with what tokens are checked with, when the server has said
-    something about it. `authentication` is kept up to date as well, and its lease renewed, for a node that checks
-    packets."""
+    """Keeps a gate current from start() to stop(). `on_revoked` is called in the watch's thread, or in the thread of
+    learn() or use_learned(); `on_told` is called in the watch's thread with each new token state. For a node that
+    checks packets, `authentication` is kept current too, and its lease renewed."""
 
     def __init__(
         self,
@@ -89,10 +88,10 @@ class TokenWatch:
     ) -> None:
         self.gate = TokenGate(path)
         self.is_in_touch = False
-        """Whether a server told what was asked for when it was last asked."""
+        """True if a server answered the last request."""
 
         self.trouble = ""
-        """Why not, for people."""
+        """The reason why no server answers, in readable form."""
 
         self._client = client
         self._on_revoked = on_revoked
@@ -112,7 +111,7 @@ class TokenWatch:
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Until tokens can be checked, but not for longer than this: whether they can."""
+        """Wait until tokens can be checked, at most `seconds`. Return True if they can."""
         return self.gate.is_ready or self._has_begun.wait(seconds)
 
     def stop(self) -> None:
@@ -124,8 +123,8 @@ class TokenWatch:
             self._lease.stop()
 
     def learn(self, told: TokenState) -> bool:
-        """What another node has from its server: it counts while this one's does not answer. Whether use_learned() is
-        to be called, by a thread that may wait for the disk; not if one is about to."""
+        """Merge the token state of another node, which applies while this node's server does not answer. Return True
+        if the caller should have a thread that may wait for the disk call use_learned()."""
         with self._learning:
             dropped = self._learned.add(told)
             is_use_due = not self.is_in_touch and not self._is_use_due
@@ -152,7 +151,7 @@ class TokenWatch:
                 after = self._begin() if after is None else self._follow(after)
                 self.is_in_touch = True
                 with self._learning:
-                    self._learned.take()  # what the server says is newer
+                    self._learned.take()  # the server's answer is newer
                 self.trouble = self.gate.why_not = ""
             except ForbiddenError as error:
                 if self.trouble != ROLE_MISSING:  # once: it is asked again and again

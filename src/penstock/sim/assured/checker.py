@@ -17,7 +17,7 @@ DEAD = "dead"
 
 
 class AssuredChecker(DeliveryChecker):
-    """`wants` says which endpoints a topic goes to; `endpoints` are in the order in which the router makes them."""
+    """`wants` returns the endpoints of a topic; `endpoints` are in the order in which the router creates them."""
 
     def __init__(self, wants: dict[bytes, frozenset[str]], endpoints: Sequence[EndpointConfig]) -> None:
         super().__init__(wants)
@@ -28,7 +28,7 @@ class AssuredChecker(DeliveryChecker):
         self._gone: dict[str, set[Key]] = defaultdict(set)
         """Messages that an endpoint must not deliver again, because a committed transaction consumed them."""
         self._groups: dict[Key, list[Key]] = {}
-        """By a transaction's publisher and number: what it published."""
+        """The published messages of a transaction, by its publisher and number."""
         self._endings: dict[Key, str] = {}
         self.acknowledged = self.committed = self.rolled_back = 0
 
@@ -57,7 +57,7 @@ class AssuredChecker(DeliveryChecker):
         self._groups[publisher, transaction].append((publisher, number))
 
     def end(self, publisher: int, transaction: int, outcome: str, consumed: list[tuple[str, Key]]) -> None:
-        """A transaction has ended, as the client was told, or because it never asked for a commit."""
+        """A transaction has ended: the client received its result, or the client never requested a commit."""
         group = self._groups[publisher, transaction]
         before = self._endings.setdefault((publisher, transaction), outcome)
         self.require(before == outcome, f"transaction {transaction} of {publisher} was {before}, now it is {outcome}")
@@ -112,5 +112,5 @@ class AssuredChecker(DeliveryChecker):
         self.require_delivered(acknowledged, "were acknowledged")
 
     def has_delivered(self, endpoint: str, key: Key) -> bool:
-        """The dead-message queue delivers for all others."""
+        """The dead-letter endpoint delivers for all others."""
         return super().has_delivered(endpoint, key) or super().has_delivered(DEAD, key)

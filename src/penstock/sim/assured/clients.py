@@ -84,7 +84,7 @@ class Client:
         raise NotImplementedError
 
     def lost(self) -> None:
-        """The link is gone."""
+        """The link has ended."""
         if self.link:
             self.plant.forget_link(self.link)
             self.link = 0
@@ -92,7 +92,7 @@ class Client:
             self.wait(100, self._connect)
 
     def cut(self) -> None:
-        """Nothing more goes or comes on the link; the router learns it sometime."""
+        """Drop everything on the link; the router notices it later."""
         if self.link:
             link = self.link
             self.lost()
@@ -103,7 +103,7 @@ class Client:
         self.send(RequestReceived(self.link, make(self._request, *arguments)))
 
     def send(self, event: Event) -> None:
-        """In order, in a while; lost with the link."""
+        """Deliver in order, after a delay; lost with the link."""
         link, world = self.link, self.plant.world
         self._sent_ns = max(self._sent_ns + 1, world.now_ns() + self.randomness.below(DELAY_NS_MAX))
 
@@ -139,7 +139,8 @@ class Client:
 
 
 def _runs(messages: list[Delivered], what: int) -> list[tuple[int, int, int]]:
-    """Of ids that follow each other: a run is about all that is in flight in it, also what has not come yet."""
+    """Runs of consecutive ids: a run covers everything in flight in it, including messages that have not arrived
+    yet."""
     runs: list[tuple[int, int, int]] = []
     for each in sorted({message.id for message in messages}):
         if runs and runs[-1][1] + 1 == each:
@@ -150,7 +151,7 @@ def _runs(messages: list[Delivered], what: int) -> list[tuple[int, int, int]]:
 
 
 class SimPublisher(Client):
-    """Publishes bursts, and sends again what it has no answer for when it has a link again."""
+    """Publishes bursts, and sends unanswered messages again on a new link."""
 
     def __init__(self, plant: "AssuredPlant", number: int) -> None:
         self.id = number

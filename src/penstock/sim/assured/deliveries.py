@@ -11,9 +11,8 @@ Key = tuple[int, int]
 
 
 class DeliveryChecker(Checker):
-    """Endpoints deliver what they want, once or flagged as a redelivery, and everything that was promised.
-
-    `routes` says which endpoints a topic goes to.
+    """Every endpoint delivers the messages of its topics once, or flagged as redelivered, and all acknowledged
+    messages. `routes` returns the endpoints of a topic.
     """
 
     def __init__(self, routes: Mapping[bytes, Collection[str]]) -> None:
@@ -42,7 +41,7 @@ class DeliveryChecker(Checker):
     def require_delivered(
         self, messages: Iterable[tuple[Key, bytes]], why: str, *, except_by: Collection[str] = ()
     ) -> None:
-        """Every endpoint that wants the topic of a message has delivered it, except those in `except_by`."""
+        """Every endpoint of the message's topic has delivered it, except those in `except_by`."""
         missing = [
             (key, endpoint)
             for key, topic in messages

@@ -166,7 +166,7 @@ class AssuredNode(Node):
 
         self.world.at(self.stalled_until_ns, wake)
 
-    # What its journal says
+    # The content of its journal
 
     def appended(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
         """The plant judges what clients see."""

@@ -1,13 +1,13 @@
 """The scenario `assured`: a message router on a disk that fails, with publishers, consumers and transactions.
 
-What is promised, whatever happens to the machine, the process, the disk and the links (REPL-1, REPL-10, REPL-12):
+The promises, over any fault of the machine, the process, the disk and the links (REPL-1, REPL-10, REPL-12):
 
-- what was acknowledged is delivered by every endpoint that wants it, or by the dead-message queue;
-- what was refused or rolled back is delivered by nobody, and nobody gets what nobody published;
-- each endpoint delivers in order, by priority, and each message once, or says that it may have done so before;
-- what the dead-message queue delivers says why it is there, and which endpoint gave it up;
-- a transaction counts as a whole, and what its client is told of its end stays true;
-- queues and the log are bounded; when everything is settled, nothing is left.
+- every endpoint of its topic delivers an acknowledged message, or the dead-letter endpoint does;
+- no endpoint delivers a message that was refused, rolled back or never published;
+- each endpoint delivers in order, by priority, and each message once, or flagged as redelivered;
+- messages of the dead-letter endpoint have the reason, and the endpoint that gave them up;
+- a transaction is atomic, and the result reported to its client stays true;
+- queues and the log are bounded; when every message is settled, they are empty.
 """
 
 from typing import Any
@@ -130,7 +130,7 @@ class AssuredPlant(Plant[AssuredOptions, AssuredSummary]):
         if not options.transactors:
             self._consumers.append(SimConsumer(self, "work", 0))
 
-    # What clients need
+    # For the clients
 
     def next_link(self, client: Client) -> int:
         self._link += 1
@@ -173,7 +173,8 @@ class AssuredPlant(Plant[AssuredOptions, AssuredSummary]):
         self._settle()
 
     def _settle(self) -> None:
-        """A long run may leave more than consumers take in a while; but it has to become less at a steady pace."""
+        """Continue while the clients make steady progress: a long run may leave more messages than consumers take in
+        a while."""
         left = self._left()
         while not self._is_settled_soon():
             before, left = left, self._left()

@@ -103,7 +103,7 @@ class PublishedStream(Node):
             case Unicast(destination, data):
                 self._network.unicast(self.address, destination, data)
             case Closed():
-                """It is dropped by whoever closed it."""
+                """Nothing to do: the caller drops it."""
 
 
 class HeardStreams(Node):
@@ -145,7 +145,7 @@ class HeardStreams(Node):
 
 
 class Outlet:
-    """Whoever gets datagrams: what is in its buffer is sent at once."""
+    """A consumer of datagrams: events in its buffer are sent at once."""
 
     def __init__(self, node: "DistributionNode", buffer: SessionBuffer, sender: Sender) -> None:
         self._node = node
@@ -167,14 +167,14 @@ class Outlet:
         """Consumers of the nodes below are observed."""
 
     def node_is_gone(self) -> None:
-        """Its members are told themselves."""
+        """Each member of the group gets its own notification."""
 
     def region_opened(self, *_: Any) -> None:
-        """It has none."""
+        """The group has no regions."""
 
 
 class Chaining:
-    """The side of the node above, in its thread: DownstreamNodes with what it needs of a node."""
+    """The upstream side, in its thread: DownstreamNodes with the required parts of a node."""
 
     def __init__(self, node: "DistributionNode", config: DatagramsConfig) -> None:
         self._node = node
@@ -227,6 +227,6 @@ class Chaining:
             sender.close()
 
     def close(self) -> None:
-        """The node is gone, without a word."""
+        """The node has crashed."""
         for stream in self._streams:
             stream.crash()

@@ -1,12 +1,12 @@
-"""Checkers of a distribution plant: they see published updates, subscriptions and deliveries.
+"""Checkers of a distribution plant: they observe published updates, subscriptions and deliveries.
 
-StoryChecker      of each item a consumer gets the current record and then every update, once, in order: one by one
-                  where it is critical or never conflated, else in spans that follow one another; or it is told
-ContentChecker    no record is torn, each stands for what was published, and keeps the contract over it
-RateChecker       metered updates are written no faster than agreed: of each item, to each consumer, of each node
-NewestChecker     when faults and load are over, every consumer has the newest record of every item it wants; one of the
-                  adaptive class has it soon, however it is connected: nothing old is before it
-FreshnessChecker  all the time, nothing of the adaptive class waits for a consumer that has room
+StoryChecker      for each item, a consumer gets the current record and then every update, once, in order: one by one
+                  if the item is critical or never conflated, else in consecutive spans; or a receipt
+ContentChecker    no record is torn, each corresponds to its publications, and follows the contract of its model
+RateChecker       metered updates are written at the agreed rate at most: per item, consumer and node
+NewestChecker     after faults and load, every consumer has the newest record of every subscribed item; a consumer of
+                  the adaptive class has it soon, on every kind of connection: no older data precedes it
+FreshnessChecker  at all times, no data of the adaptive class waits for a consumer with room
 BoundsChecker     buffers stay within their limits
 """
 
@@ -36,10 +36,10 @@ class EngineChecker(Checker):
         self.market = market
 
     def subscribed(self, connection: Connection, topic: str) -> None:
-        """A consumer wants the topic from now on."""
+        """A consumer subscribes to the topic."""
 
     def unsubscribed(self, connection: Connection, topic: str) -> None:
-        """A consumer wants the topic no longer; what is on its way still comes."""
+        """A consumer unsubscribes from the topic; events already on their way still arrive."""
 
     def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
         """A consumer reads an event; `message` is its record, if it has one."""
@@ -52,22 +52,22 @@ class _Story(msgspec.Struct):
     """Deliveries of one item to one consumer."""
 
     position: int = 0
-    """The number of the newest publication that the consumer knows of; 0: of none yet."""
+    """The number of the newest publication known to the consumer; 0 if it knows none."""
     is_lost: bool = False
-    """True if a receipt told the consumer of a loss."""
+    """True if a receipt informed the consumer of a loss."""
     lost_last: int = 0
-    """The event number up to which it may have: a receipt that comes again after an overrun stands for several."""
+    """The event number up to which losses are excused: a receipt repeated after an overrun covers several."""
     begun: int = 0
     """The number of the last publication before it was subscribed to."""
     shown: int = 0
     """The number of the last refresh that was written into its ring, which may be lost in an overrun."""
     endings: int = 0
-    """Times that it was unsubscribed and may begin anew."""
+    """Number of unsubscriptions; after each, the item may start again."""
     is_defined: bool = False
     """True if the item was defined since the last record; a new beginning is then allowed."""
 
     def begin_anew(self) -> None:
-        """If it may be."""
+        """Start the story again, if an unsubscription allows it."""
         if self.position and self.endings and self.is_defined:
             self.position, self.is_lost, self.endings = 0, False, self.endings - 1
 
@@ -88,7 +88,7 @@ class StoryChecker(EngineChecker):
         self.stories[connection, topic].endings += 1
 
     def wrote(self, connection: Connection, event: Event, defined: Defined | None) -> None:
-        """Into its ring; it may be read later, or never."""
+        """A refresh was written into the consumer's ring; it may be read later, or never."""
         if event.kind == EventKind.REFRESH and defined is not None:
             self.stories[connection, defined.topic].shown = defined.model.view(event.body).number
 
@@ -101,7 +101,7 @@ class StoryChecker(EngineChecker):
             return
         if event.kind == EventKind.LIVE:
             return
-        self.require(defined is not None, f"{connection} is told of item {event.item}, which was not defined")
+        self.require(defined is not None, f"{connection} received an event of item {event.item}, which was not defined")
         assert defined is not None
         story = self.stories[connection, defined.topic]
         if event.kind == EventKind.DEFINE:
@@ -158,7 +158,7 @@ class StoryChecker(EngineChecker):
         if may_merge:
             count = sum(each.number <= message.number for each in following)
             is_exact = event.merged == count or is_conflated_above or not story.position or was_lost
-            self.require(is_exact, f"{where}: {event.merged} are said to be merged, not {count}: {story}")
+            self.require(is_exact, f"{where}: {event.merged} are reported as merged, not {count}: {story}")
             self.merged += event.merged - 1
         else:
             self.require(event.merged == 1, f"{where}: {event.merged} merged")
@@ -171,7 +171,7 @@ class StoryChecker(EngineChecker):
 
 
 class ContentChecker(EngineChecker):
-    """What a span should hold is not known if part of it was lost on the way."""
+    """The content of a span is unknown if a part of it was lost on the way."""
 
     def __init__(self, market: Market, stories: StoryChecker, options: "EnginePlantOptions") -> None:
         super().__init__(market)
@@ -191,7 +191,7 @@ class ContentChecker(EngineChecker):
 
 
 class RateChecker(EngineChecker):
-    """Watches rings and sessions' buffers as they are written."""
+    """Observes rings and sessions' buffers while they are written."""
 
     INTERVALS = (1, 2, 5, 20)
 
@@ -200,7 +200,7 @@ class RateChecker(EngineChecker):
         self._times: dict[str, list[int]] = defaultdict(list)
 
     def wrote(self, what: str, per_second: float, now_ns: int) -> None:
-        """One more of what has this rate; 0 for none."""
+        """Count an update of this rate; 0: no rate."""
         if not per_second:
             return
         times = self._times[what]
@@ -213,7 +213,7 @@ class RateChecker(EngineChecker):
 
 class NewestChecker(EngineChecker):
     def __init__(self, market: Market, stories: StoryChecker, newest_record: Callable[[Connection, str], int]) -> None:
-        """`newest_record` says which one a consumer has in its region, 0 for none."""
+        """`newest_record` returns the record in a consumer's region; 0: none."""
         super().__init__(market)
         self._stories = stories
         self._newest_record = newest_record
@@ -242,11 +242,11 @@ class NewestChecker(EngineChecker):
             record = self._newest_record(connection, topic)
             has_newest = max(story.position, record) >= newest
             self.require(has_newest, f"{where}: {newest} is the newest, it has {story} and record {record}")
-            self.require(subscription in self._lives[connection], f"{where}: it was never told to be live")
+            self.require(subscription in self._lives[connection], f"{where}: it never received the event live")
 
 
 class FreshnessChecker(EngineChecker):
-    """A ring always has room: what may be written to it is there when the node has done its work."""
+    """A ring always has room: an adaptive update must be in it when the node has finished its turn."""
 
     def step(self, plant: "EnginePlant") -> None:
         for consumer in plant.consumers:

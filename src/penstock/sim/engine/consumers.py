@@ -50,7 +50,7 @@ class Taste(NamedTuple):
 
 
 class Connection(NamedTuple):
-    """One time that a consumer was attached; what it is told belongs to that."""
+    """One attachment of a consumer, to which its notifications belong."""
 
     consumer: str
     number: int
@@ -68,7 +68,7 @@ class Defined(NamedTuple):
 
 
 class ConsumerNode(Node):
-    """Attached to a node, again and again; what it reads goes to the checkers."""
+    """Attaches to a node again and again, and reports everything it reads to the checkers."""
 
     def __init__(self, plant: "EnginePlant", name: str, node: DistributionNode, taste: Taste) -> None:
         super().__init__(plant.world, name, "consumer")
@@ -87,7 +87,7 @@ class ConsumerNode(Node):
         self._tapped: dict[int, Defined] = {}
         self._notices: RingWriter | None = None
         self.records: RecordsIntake | None = None
-        """Of one that takes records in regions."""
+        """The records of a consumer with regions."""
         self._left: list[RingWriter] = []
         """Rings that it has left, until the node notices."""
         self._is_restarting = self._is_lost_among_notices = False
@@ -212,7 +212,7 @@ class ConsumerNode(Node):
         self.node.ask(lambda: self._attach(connection, sinks))
 
     def _attach(self, connection: Connection, sinks: Sinks) -> None:
-        """In the node's thread."""
+        """Runs in the node's thread."""
         if self.connection == connection and self.is_connected:
             self.consumer = self.node.attach(self, self.name, sinks)
             for topic in self.plant.market.models:
@@ -226,7 +226,7 @@ class ConsumerNode(Node):
         topics, taste = list(self.plant.market.dated), self.taste
         self.node.say(Subscribe(consumer, self._subscriptions, topics, taste.cls, taste.per_second))
 
-    # What it wants
+    # Subscriptions
 
     def _change_later(self) -> None:
         incarnation = self.incarnation
@@ -249,7 +249,7 @@ class ConsumerNode(Node):
             number = self.topics.pop(topic)
             self.plant.unsubscribed(self.connection, topic)
             self.node.say(Unsubscribe(self.consumer, number))
-            if self.records is not None:  # what it hears of the topic after that is of another subscription
+            if self.records is not None:  # later events of the topic belong to another subscription
                 self._hear_notices(self.records)
                 self.records.release(topic)
         else:
@@ -263,7 +263,7 @@ class ConsumerNode(Node):
         taste = self.taste
         self.node.say(Subscribe(self.consumer, self._subscriptions, [topic], taste.cls, taste.per_second))
 
-    # What it is told
+    # Events
 
     def is_congested(self) -> bool:
         return self.link is not None and self.link.is_congested()
@@ -333,7 +333,7 @@ class ConsumerNode(Node):
         self._poll_later(connection)
 
     def _read_records(self, records: RecordsIntake) -> None:
-        """What was notified, or, if it is slow, now and then one that it thinks of."""
+        """Read the records with notices; a slow consumer occasionally reads a random record instead."""
         is_slow = self.taste.is_slow and not self.plant.is_settling
         if is_slow and not self.randomness.chance(SLOW_READS):
             return
@@ -345,7 +345,7 @@ class ConsumerNode(Node):
                 self._read_record(records, topic)
 
     def _hear_notices(self, records: RecordsIntake) -> bool:
-        """Whether it has its place in their ring."""
+        """Drain the ring of notices. True if the reader has its place in the ring."""
         if self._is_lost_among_notices and not records.restart():
             return False
         self._is_lost_among_notices = False

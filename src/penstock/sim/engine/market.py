@@ -102,7 +102,7 @@ class Market:
         self._starts: list[int] = []
 
     def start(self) -> None:
-        """The plant starts, and knows of nothing that was before."""
+        """The plant starts without knowledge of earlier publications."""
         self._starts.append(self.count)
 
     def started_before(self, number: int) -> int:

@@ -32,7 +32,7 @@ class DatagramLink:
         self._hearing: HeardStreams | None = None
 
     def open(self, consumer: int) -> Welcome:
-        """In the thread of the node above."""
+        """Runs in the thread of the node above."""
         above, takes_group = self._mux.above, self._mux.plant.options.chain_class == "adaptive"
         assert above.chaining is not None
         sender, welcome = above.chaining.open(consumer, self._mux.name, self.address, takes_group=takes_group)
@@ -65,7 +65,7 @@ class DatagramLink:
 
 
 class MuxNode(DistributionNode):
-    """Has what its consumers want from the node above, and nothing else."""
+    """Subscribes at the node above to exactly the items of its consumers."""
 
     def __init__(self, plant: "EnginePlant", name: str, above: DistributionNode) -> None:
         super().__init__(plant, name)
@@ -75,7 +75,7 @@ class MuxNode(DistributionNode):
         self._numbers: dict[str, int] = {}
         self._topics: dict[int, str] = {}
         self._held: set[int] = set()
-        """Subscriptions that this connection has asked for; one that ends before it is asked for again is not told."""
+        """Subscriptions requested on this connection; one that ends before it is requested again is not reported."""
 
         self._asked_above = 0
         self._incoming = Incoming(self._topics_of)
@@ -102,16 +102,16 @@ class MuxNode(DistributionNode):
         return isinstance(self.link, SessionLink) and self.link.is_congested()
 
     def observe(self) -> None:
-        """Its own consumers are observed, not itself."""
+        """Its consumers are observed; it is not."""
 
     def node_is_gone(self) -> None:
         self._break_off()
 
     def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
-        """It has none."""
+        """A multiplexer has no regions."""
 
     def cut(self) -> None:
-        """The connection breaks; both ends see it after a while."""
+        """Break the connection; both ends notice it later."""
         self._break_off()
 
     def _break_off(self) -> None:
@@ -151,7 +151,7 @@ class MuxNode(DistributionNode):
         return link
 
     def _attach(self, link: "SessionLink | DatagramLink", buffer: SessionBuffer) -> None:
-        """In the thread of the node above."""
+        """Runs in the thread of the node above."""
         if self.link is not link:
             return
         self._consumer = number = self.above.attach(self, self.name, Sinks(buffer=buffer))
@@ -183,14 +183,14 @@ class MuxNode(DistributionNode):
             self.above.ask(lambda: self._subscribe_above(consumer, request))
 
     def _subscribe_above(self, consumer: int, request: control.Subscribe) -> None:
-        """In the thread of the node above."""
+        """Runs in the thread of the node above."""
         if self._consumer == consumer and consumer in self.above.parties:
             self.above.say(Subscribe(consumer, request.number, request.topics, request.cls, request.per_second))
             if self.above.chaining is not None:
                 self.above.chaining.subscribed(consumer, request)
 
     def _unsubscribe_above(self, consumer: int, number: int) -> None:
-        """In the thread of the node above."""
+        """Runs in the thread of the node above."""
         if self._consumer == consumer and consumer in self.above.parties:
             self.above.say(Unsubscribe(consumer, number))
             if self.above.chaining is not None:
@@ -206,7 +206,7 @@ class MuxNode(DistributionNode):
         try:
             self._take_from_above(self._incoming.read(link.arrived.popleft()))
         except RemoteProtocolError as error:
-            self.plant.broke(f"{self.name} cannot read what it gets from above: {error}")
+            self.plant.broke(f"{self.name} cannot read the data from the node above: {error}")
 
     def _take_from_above(self, events: Iterable[FromAbove]) -> None:
         for said in events:
@@ -215,7 +215,7 @@ class MuxNode(DistributionNode):
             else:
                 self.say(said)
 
-    # What datagrams bring
+    # Content of datagrams
 
     def read_datagram(self, link: "DatagramLink", data: bytes, way: Way) -> None:
         if self.link is not link:
@@ -229,7 +229,7 @@ class MuxNode(DistributionNode):
             self.lose_datagrams(link)
 
     def lose_datagrams(self, link: "DatagramLink") -> None:
-        """As Upstream does: what is wanted is asked for anew."""
+        """As Upstream does: all subscriptions are requested again."""
         if self.link is not link:
             return
         self.log("datagrams are lost")
@@ -247,7 +247,7 @@ class MuxNode(DistributionNode):
             self.above.ask(lambda: self._miss_above(consumer, first_sequence, last_sequence))
 
     def _miss_above(self, consumer: int, first_sequence: int, last_sequence: int) -> None:
-        """In the thread of the node above."""
+        """Runs in the thread of the node above."""
         if self._consumer == consumer and consumer in self.above.parties and self.above.chaining is not None:
             self.above.chaining.missed(consumer, first_sequence, last_sequence)
 

@@ -35,7 +35,8 @@ SIGNAL_NS = 5 * NS_PER_MS
 """Interval at which a node measures its load."""
 
 REVOKED = 0.3
-"""The share of consumers that may not see what comes after they left: who shared a region with one gets another."""
+"""The share of consumers with revocable rights: consumers that shared a region with one get another region when it
+leaves."""
 
 
 DATED = 0.2
@@ -49,7 +50,7 @@ UNANNOUNCED = 0.3
 
 
 class Work:
-    """The next of what a node was asked to do, in the order in which it was asked."""
+    """Marks the next queued action of a node; actions run in order."""
 
 
 class AttachedConsumer(Protocol):
@@ -68,11 +69,11 @@ class AttachedConsumer(Protocol):
         ...
 
     def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
-        """Its records of the model are there from now on; the segments are its own to close."""
+        """From now on it has its records of the model; it has to close the segments."""
 
 
 class Offers:
-    """Stands for the socket by which segments are handed over."""
+    """Simulates the socket that passes segments to other processes."""
 
     def __init__(self) -> None:
         self._segments: dict[str, Segment] = {}
@@ -100,7 +101,7 @@ class DistributionNode(Node):
         self._offers = Offers()
         self._segments: Segments | None = None
         self.load = 0.0
-        """The share of its time that it says to be busy."""
+        """The load that the node reports."""
         self.reliefs = 0
         self._relieved_since_ns: int | None = None
         self.chaining: Chaining | None = None
@@ -122,7 +123,7 @@ class DistributionNode(Node):
 
     @property
     def is_relieved_for_long(self) -> bool:
-        """And not only since a moment: then what waited is written as it was classed before."""
+        """True if relief has lasted for a while: updates that waited before it still have their former class."""
         return self._relieved_since_ns is not None and self._relieved_since_ns < self.world.now_ns()
 
     def _watch_later(self) -> None:
@@ -183,7 +184,7 @@ class DistributionNode(Node):
         super().take(event)
 
     def reserve(self) -> int:
-        """The number of somebody who is to be attached."""
+        """Return the number for a new consumer."""
         self._attached += 1
         return self._attached - 1
 

@@ -31,28 +31,28 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
     has_group: bool = False
     """True: the plant multicasts adaptive updates to all multiplexers."""
     kept_packets: int = 8_192
-    """Of each stream of datagrams, for repair."""
+    """Packets kept for repair per stream of datagrams."""
     nack_attempts: int = 12
     loss: float = 0.0
-    """Of datagrams; half as many are repeated, and as many delayed."""
+    """Share of lost datagrams; half as many are duplicated, and as many delayed."""
     budget_bytes: int = -1
-    """Bytes that one update may write at once; -1: no limit."""
+    """Maximal number of bytes written at once for an update; -1: no limit."""
     has_signals: bool = False
     node_per_second: float = 0.0
     """Metered updates of a node in all, and below to each consumer in all; 0: no limit."""
     consumer_per_second: float = 0.0
     regions: Literal["own", "common", "shared"] = "own"
-    """Where records are: each consumer has its offsets, or all the same ones, or all one region."""
+    """Location of records: offsets of each consumer, the same offsets for all, or the same region for all."""
 
     @property
     def is_conflated_above(self) -> bool:
-        """True if records on the way to multiplexers may stand for several updates."""
+        """True if records on the way to multiplexers may replace several updates."""
         return self.chain_class != "critical"
 
     @property
     def is_lossy_above(self) -> bool:
-        """Whether adaptive updates can be lost on their way to a mux without a word: the next one makes up for them,
-        but for what they had of fields that are kept over a span (protocol/distribution-datagrams.md)."""
+        """True: adaptive updates can be lost on their way to a multiplexer without a report. The next update
+        replaces them, except for fields that accumulate over a span (protocol/distribution-datagrams.md)."""
         return self.chain == "datagram" and self.chain_class == "adaptive" and (self.has_group or self.missed == "wait")
 
     @staticmethod

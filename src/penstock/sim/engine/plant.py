@@ -54,7 +54,7 @@ models = ["sim_kept"]
 where = "high > 0"
 """
 )
-"""For consumers that leave the class to the node; of one model it depends on each record."""
+"""Class rules for consumers that leave the class to the node; for one model the class depends on each record."""
 
 SIGNALS = SignalThresholds(
     load=Threshold(relieve=0.9, restore=0.6), congestion=Threshold(relieve=0.6, restore=0.1), hold_seconds=0.02
@@ -72,7 +72,7 @@ models = ["sim_kept"]
 where = "high > 0"
 """
 )
-"""The rules that an operator may switch to."""
+"""The rules among which an operator may choose."""
 
 
 class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
@@ -169,7 +169,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         engine.kernel.publish(*update[:-2], now_ns, update.merged, None, update.session_id)
 
     def newest_at_plant(self, topic: str) -> int:
-        """The plant forgets what it knew when it crashes."""
+        """The newest record at the plant, which forgets its records in a crash; 0: none."""
         for current in self.plant.engine.current([topic]):
             if current.record is not None:
                 number: int = MODELS_BY_ID[current.model_id].view(current.record).number
@@ -177,7 +177,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         return 0
 
     def change_rules(self, node: DistributionNode) -> None:
-        """An operator has other rules read, or those before."""
+        """Replace the class rules, or restore the previous ones."""
         rules = self.world.randomness.choose([RULES, OTHER_RULES])
         if node.is_up:
             self.rule_changes += 1
@@ -192,7 +192,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         links = [*(each.link for each in self.consumers), *(each.link for each in self.muxes)]
         return [link for link in links if isinstance(link, SessionLink)]
 
-    # What nodes report
+    # Reports of nodes
 
     def connected(self, connection: Connection, consumer: ConsumerNode) -> None:
         self.connections += 1
@@ -229,7 +229,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
             checker.told(connection, event, defined, message)
 
     def live(self, connection: Connection, subscription: int) -> None:
-        """A consumer's ring of notices says so."""
+        """A consumer's ring of notices announces it."""
         self.records.live(connection, subscription)
 
     def read(
@@ -241,7 +241,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         self.records.read(connection, topic, state, is_shared=is_shared, is_updated=is_updated)
 
     def read_amid(self, connection: Connection, topic: str, read: ReadAmid) -> None:
-        """Somebody reads a record while it is written."""
+        """Read a record while it is being written."""
         self.records.read_amid(connection, topic, read)
 
     def wrote(self, consumer: ConsumerNode, event: Event, defined: Defined | None) -> None:
@@ -287,7 +287,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
             self.close()
 
     def settle(self) -> None:
-        """Congestion ends with the faults; the market rests, and soon everybody has the newest."""
+        """Congestion ends with the faults; the market pauses, and soon all consumers have the newest records."""
         self.network.heal()
         self.is_settling = True
         if self.options.is_lossy_above and self.options.missed == "wait":
@@ -335,5 +335,5 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
 run_engine_seed = SeedRun(
     "engine",
     EnginePlant.draw,
-    "every consumer got what its class promises, or was told what it missed; and has the newest of everything",
+    "every consumer got what its class promises, or a report of its losses; and has the newest of everything",
 )

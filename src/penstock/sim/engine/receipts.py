@@ -1,4 +1,4 @@
-"""Observers of what a simulated distribution plant does in trouble.
+"""Observers of the behaviour of a simulated distribution plant under load and faults.
 
 ReceiptChecker    each receipt has a cause, and a healthy plant makes no more receipts (StoryChecker and RecordChecker
                   check that each loss has a receipt)
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.sim.engine.plant import EnginePlant
 
 CALM_NS = 2 * NS_PER_SECOND
-"""After the last update and the last fault: until then, what they did may still be told."""
+"""Time after the last update and the last fault. Before it, their effects may still be reported."""
 
 
 class ReceiptChecker(EngineChecker):
@@ -39,7 +39,7 @@ class ReceiptChecker(EngineChecker):
             self._resting_since_ns = plant.world.now_ns()
 
     def wrote_receipt(self, connection: Connection, cause: ReceiptCause, now_ns: int) -> None:
-        """Into its ring, or it was read from its session."""
+        """A receipt was written into a ring, or read from a session."""
         where = f"{connection} gets a receipt, {cause.name}"
         reasons = {
             ReceiptCause.UPSTREAM: connection.is_below,
@@ -60,7 +60,7 @@ class ReceiptChecker(EngineChecker):
 
 
 class SignalChecker(EngineChecker):
-    """Sees what is written into rings: sessions may have it later."""
+    """Observes events written into rings; sessions receive them later."""
 
     def __init__(self, market: Market) -> None:
         super().__init__(market)

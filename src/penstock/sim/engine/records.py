@@ -1,9 +1,9 @@
-"""Observers of the records that consumers of a simulated distribution plant have in regions.
+"""Observers of the consumers' records in the regions of a simulated distribution plant.
 
-RecordChecker     no record is torn, also amid a write; each keeps the contract, none is older than the one before it;
-                  what a reader with marks reads follows on what it read before, or it was told; "updated since last
+RecordChecker     no record is torn, even during a write; each follows the contract, and none is older than the one
+                  before it; a reader with marks reads consecutive records, or gets a receipt; "updated since last
                   read" is true
-AgeChecker        all the time, what is in a region is no older than a bound, while the node works
+AgeChecker        at all times, the age of records in a region is bounded while the node works
 """
 
 from collections import defaultdict
@@ -41,8 +41,7 @@ class _Reading(msgspec.Struct):
     is_beginning: bool = True
     """True if nothing was read since the subscription."""
     lost_after: set[int] = msgspec.field(default_factory=set)
-    """For each time that it was told that it missed something: the number of the record that was there, which may be
-    read yet."""
+    """For each reported loss: the number of the record at that time, which readers may still read."""
 
 
 class RecordChecker(EngineChecker):
@@ -57,7 +56,7 @@ class RecordChecker(EngineChecker):
         self._just_told: set[Connection] = set()
 
     def newest(self, connection: Connection, topic: str) -> int:
-        """The number of the record that it has; 0 for none."""
+        """The number of its record; 0: none."""
         return self._readings[connection, topic].number
 
     def subscribed(self, connection: Connection, topic: str) -> None:
@@ -90,9 +89,9 @@ class RecordChecker(EngineChecker):
         where = f"{connection}, {topic}, record {message.number} from {message.first_number}"
         self.reads += 1
         self.require(message.number >= reading.number, f"{where}: before there was {reading}")
-        self.require(is_updated == (state.update_count > state.since_count), f"{where}: it is not said to be updated")
+        self.require(is_updated == (state.update_count > state.since_count), f"{where}: no update of it is announced")
         is_new = message.number > reading.number
-        self.require(is_updated or not is_new, f"{where}: it was not said to be updated: {reading}")
+        self.require(is_updated or not is_new, f"{where}: no update of it was announced: {reading}")
         is_lost = any(message.number > each for each in reading.lost_after)
         is_lost |= self._is_lossy_above and connection.is_below
         is_whole = not is_lost and (reading.is_whole or message.number > reading.number)
@@ -117,11 +116,11 @@ class RecordChecker(EngineChecker):
         following = [each for each in self.market.after(topic, reading.number) if each.number <= state.message.number]
         if state.model is KEPT:
             first = state.message.first_number
-            # With a budget, a write may still wait when the record before it is read: then it stands for that, too.
+            # With a budget, a write may still wait when the previous record is read: it then covers that record, too.
             is_whole = first == following[0].number or (self._has_budget and first < following[0].number)
             self.require(is_whole, f"{where}: {following[0].number} comes first: {reading}")
         is_exact = state.merged == len(following) or is_conflated_above or self._has_budget
-        self.require(is_exact, f"{where}: {state.merged} are said to be merged, not {len(following)}: {reading}")
+        self.require(is_exact, f"{where}: {state.merged} are reported as merged, not {len(following)}: {reading}")
 
     def read_amid(self, connection: Connection, topic: str, read: ReadAmid) -> None:
         self.reads_amid += 1
@@ -137,7 +136,7 @@ class RecordChecker(EngineChecker):
 
 
 class AgeChecker(EngineChecker):
-    """A region always has room: what is in it is what the node has, or was a moment ago."""
+    """A region always has room: it has the node's record, at most slightly delayed."""
 
     def __init__(self, market: Market) -> None:
         super().__init__(market)

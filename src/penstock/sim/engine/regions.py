@@ -22,7 +22,7 @@ WORD = 8
 
 
 class Place(NamedTuple):
-    """Where a topic's record is, in the region of its model."""
+    """Location of a topic's record in the region of its model."""
 
     topic: str
     model_id: int
@@ -42,7 +42,7 @@ class OpenedRegion:
         self._stride = (os.fstat(self._fd).st_size - REGION_HEADER_SIZE) // self.store.record_count
 
     def peek(self, slot: int) -> int:
-        """The number of the record that is there, without leaving a mark; 0 if there is none."""
+        """The number of the current record, read without leaving a mark; 0 if there is none."""
         record = self._tap.read(slot)
         return 0 if record is None else int(record.message.number)
 
@@ -58,7 +58,7 @@ class OpenedRegion:
 
 
 class ReadAmid(NamedTuple):
-    """What was read of a record while it was being written; None: it was not to be had."""
+    """The content read from a record while it was being written; None: unreadable."""
 
     record: bytes | None
     before: bytes | None
@@ -66,7 +66,7 @@ class ReadAmid(NamedTuple):
 
 
 class HalfWritten:
-    """A record as a reader may find it while it is being written: some of its words are still those before."""
+    """A record during a write: some of its words are still the previous ones."""
 
     def __init__(self, model: MessageModel) -> None:
         with RegionWriter.create(1, [part.size for part in model.parts]) as blank:
@@ -78,8 +78,8 @@ class HalfWritten:
         self._reader = RegionReader(self._segment, model)
 
     def read(self, before: bytes, after: bytes, randomness: SeededRandomness) -> ReadAmid:
-        """What is read of it. Its generation, which is written first and last, is the one before or says that it is
-        being written."""
+        """Return the content of a read during a write. The generation, which is written first and last, is the
+        previous one or marks the write."""
         mixed = bytearray(before)
         for at in range(WORD, len(before), WORD):
             if before[at : at + WORD] != after[at : at + WORD] and randomness.chance(0.5):
@@ -102,19 +102,19 @@ class HalfWritten:
 
 
 class RecordsIntake:
-    """Of one connection. The reader's side is only as new as what it has heard of; the other one sees all at once."""
+    """The regions of one connection. The reader's view is as new as its notifications; the other view is current."""
 
     def __init__(self, notices: RingWriter, models: dict[int, MessageModel]) -> None:
         self.regions: dict[int, OpenedRegion] = {}
-        """By model, as the reader knows them."""
+        """Regions by model, as known to the reader."""
         self.places: dict[str, Place] = {}
-        """By topic, as the reader knows them."""
+        """Places by topic, as known to the reader."""
         self.noticed: dict[str, None] = {}
-        """Topics of which it was told that their records were written, and which it has not read since."""
+        """Topics with notices of writes that the reader has not read yet."""
         self.written: dict[str, Place] = {}
-        """By topic, as the node has told."""
+        """Places by topic, as sent by the node."""
         self.numbers: dict[str, int] = {}
-        """By topic: of the record that was there when it was last observed."""
+        """The number of the record at the last observation, by topic."""
         self._models = models
         self._reader, self._tap = RingReader(notices.segment), RingReader(notices.segment)
         self._items: dict[int, Place] = {}
@@ -126,7 +126,7 @@ class RecordsIntake:
     # The node
 
     def tell(self, model: MessageModel, region: Segment, marks: Segment | None) -> OpenedRegion:
-        """It writes records of the model there from now on; the reader hears of it later."""
+        """The node writes records of the model there from now on; the reader is notified later."""
         before = self._current.get(model.id)
         opened = self._current[model.id] = OpenedRegion(model, region, marks)
         if before is not None and self.regions.get(model.id) is not before:
@@ -141,7 +141,7 @@ class RecordsIntake:
         return 0 if place is None or region is None else region.peek(place.slot)
 
     def observe(self) -> list[tuple[Place, bytes, bytes]]:
-        """Take in what was told just now: records that were written over, as they were before and after."""
+        """Process the records overwritten since the last call: their content before and after."""
         overwritten = []
         self._tap.restart()
         while (payload := self._tap.read(0)) is not None:
@@ -161,7 +161,7 @@ class RecordsIntake:
         return overwritten
 
     def half_written(self, place: Place, before: bytes, after: bytes, randomness: SeededRandomness) -> ReadAmid:
-        """What a reader gets that comes in the midst of that."""
+        """The content for a reader during a write."""
         if place.model_id not in self._half_written:
             self._half_written[place.model_id] = HalfWritten(self._models[place.model_id])
         return self._half_written[place.model_id].read(before, after, randomness)
@@ -169,7 +169,7 @@ class RecordsIntake:
     # The reader
 
     def open(self, opened: OpenedRegion) -> None:
-        """It has heard of a region. Records that were told are still to be read."""
+        """The reader has learned of a region. Noticed records are still to be read."""
         if self._current.get(opened.model.id) is not opened:
             return  # which is none any more
         if (before := self.regions.get(opened.model.id)) is not None:

@@ -2,8 +2,8 @@
 late, overrun or crashed, and while nodes crash.
 
 SessionChecker    consumers receive sessions in order; in the end each consumer knows the running session.
-                  No record of an ended session comes after the consumer received the end of the session, and none
-                  stands as current in the end, at the ticker plant and at multiplexers
+                  After the end of a session, a consumer receives no record of it; in the end, no such record is
+                  current at the ticker plant or at multiplexers
 """
 
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ class SessionSource:
         self.number = 1
         self.changes = 0
         self.sessions: dict[int, int] = {}
-        """By the number of a publication."""
+        """The session of each publication, by the publication's number."""
 
     @property
     def _name(self) -> str:
@@ -71,7 +71,7 @@ class _Told(msgspec.Struct):
     over: int = 0
     """The newest session whose end the consumer received."""
     current: dict[str, int] = {}
-    """By topic: the session of the record that the consumer takes for the current one."""
+    """By topic: the session of the consumer's current record."""
 
 
 class SessionChecker(EngineChecker):
@@ -114,5 +114,5 @@ class SessionChecker(EngineChecker):
             where = str(consumer.connection)
             self.require(told.running == self._source.number, f"{where} last received session {told.running}")
             for topic, session in told.current.items():
-                what = f"{where}, {topic}: a record of session {session} stands as current, {told.running} runs"
+                what = f"{where}, {topic}: a record of session {session} is current, although {told.running} runs"
                 self.require(session > told.over, what)

@@ -1,15 +1,15 @@
-"""Checkers of a feed: they see messages and roles of adapters, and deliveries to subscribers.
+"""Checkers of a feed: they observe messages and roles of adapters, and deliveries to subscribers.
 
-NumberChecker        in a lineage one number stands for one content, whoever sends it (SYNC-2); what a converter that
-                     missed nothing made, where nothing was announced to be missing
-TermChecker          no two adapters are active in one term, terms are on the disk before they are used, and who hears
-                     of a higher term steps down
-PromotionChecker     nobody goes on seamlessly with another conversion state
-StoryChecker         each subscriber gets every message once and in order, or is told
-LosslessChecker      where nothing worse happens than the death of active adapters with synchronised backups, nothing is
-                     lost and nothing is announced but the start, new sessions and the end of a lineage's takeovers
-LivenessChecker      when the faults are over there is one active adapter, all others are synchronised, and every
-                     subscriber is up to date
+NumberChecker        in a lineage, a number has one content, from any adapter (SYNC-2): the content made by a converter
+                     that missed nothing, unless a loss was reported
+TermChecker          no two adapters are active in one term, terms are on the disk before they are used, and an adapter
+                     that receives a higher term is no longer active
+PromotionChecker     no adapter continues without a report if its conversion state differs
+StoryChecker         each subscriber gets every message once and in order, or a report of the loss
+LosslessChecker      if only active adapters with synchronised backups fail, no message is lost, and no event is
+                     reported except the start, new sessions, and the end of the takeovers that one lineage has room for
+LivenessChecker      after the faults there is one active adapter, all others are synchronised, and every subscriber is
+                     up to date
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class FeedChecker(Checker):
         self.plant = plant
 
     def published(self, adapter: "AdapterNode", session: str, messages: Sequence[ApplicationMessage]) -> None:
-        """An adapter hands messages to its publisher."""
+        """An adapter passes messages to its publisher."""
 
     def role_changed(self, adapter: "AdapterNode", change: RoleChanged) -> None: ...
 
@@ -52,7 +52,7 @@ class FeedChecker(Checker):
         """A message of another adapter arrives."""
 
     def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
-        """A subscriber gives a message to its application."""
+        """A subscriber delivers a message to its application."""
 
     def told(self, viewer: Viewer, what: MergeGap | Discontinuity) -> None:
         """A subscriber tells its application what it does not get."""
@@ -66,8 +66,8 @@ class _Beginning(msgspec.Struct, frozen=True):
 
     session: str
     is_whole: bool
-    """Whether nothing was ever said to be missing: all is as a converter makes it that missed nothing. A new session
-    does not mend it: closing prices, limits and states are taken over from the day before."""
+    """True if no loss was ever reported, so that everything is as a lossless converter makes it. A new session does
+    not restore it, because closing prices, limits and states carry over from the previous day."""
     is_first: bool
     """True if the lineage is also the session's first."""
 
@@ -108,7 +108,7 @@ class NumberChecker(FeedChecker):
                 self._check_against_source(adapter, key, made)
 
     def _announced(self, adapter: "AdapterNode", origin: Origin, payload: bytes) -> None:
-        """Who is promoted may lack what it does not know of; else what is missing is said, or was said before."""
+        """A promoted adapter may lack messages that it does not know of; otherwise a loss must have been reported."""
         note, sender = DiscontinuityNote.decode(payload), (adapter.name, origin.stream_id)
         if origin.message_index == END_INDEX:
             return  # it begins nothing
@@ -119,7 +119,8 @@ class NumberChecker(FeedChecker):
         self._latest[sender] = self._beginnings.setdefault((lineage(origin.term), origin.stream_id), beginning)
 
     def _check_against_source(self, adapter: "AdapterNode", key: tuple[int, int, int], made: Made) -> None:
-        """As a converter that missed nothing makes it; and nothing is left out since the number before."""
+        """Compares with the messages of a converter that missed nothing; no message since the last number may be
+        omitted."""
         log = self.plant.exchange.logs[key[1]]
         expected = log.made[made.session, made.source_sequence]
         is_right = made.message_index < len(expected) and expected[made.message_index] == made
@@ -134,11 +135,11 @@ class NumberChecker(FeedChecker):
         between = range(after + 1, made.source_sequence)
         skipped = [each for sequence in between for each in log.made[made.session, sequence]]
         skipped += log.made[made.session, after][index + 1 :] if between and after else []
-        self.require(not skipped, f"{adapter.name} leaves out {skipped} before {made} without a word")
+        self.require(not skipped, f"{adapter.name} leaves out {skipped} before {made} without a report")
 
 
 class TermChecker(FencingChecker, FeedChecker):
-    """Remembers who was active when, and what each adapter has heard."""
+    """Records the active adapters over time, and the messages that each adapter has received."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         FencingChecker.__init__(self)
@@ -173,7 +174,9 @@ class TermChecker(FencingChecker, FeedChecker):
             synchroniser = process.feed.synchroniser
             since_ns = now_ns - max(heard_ns, adapter.stalled_until_ns)
             is_old = synchroniser.role == "active" and synchroniser.term < term and since_ns > STEP_DOWN_NS_MAX
-            self.require(not is_old, f"{adapter.name} heard of {Term.of(term)} and is active in {synchroniser.term}")
+            self.require(
+                not is_old, f"{adapter.name} received the term {Term.of(term)} and is active in {synchroniser.term}"
+            )
 
 
 class PromotionChecker(FeedChecker):
@@ -201,7 +204,7 @@ class _Story(msgspec.Struct):
     lineage: int
     number: int
     position: tuple[int, int, int]
-    """Which session, source sequence, index."""
+    """Session, source sequence and index."""
 
 
 class StoryChecker(FeedChecker):
@@ -233,7 +236,7 @@ class StoryChecker(FeedChecker):
         else:
             self.require(position > story.position, f"{viewer} steps back from {story} to {made}")
             is_next = (lineage(origin.term), origin.message_sequence) == (story.lineage, story.number + 1)
-            self.require(is_next, f"{viewer} was told nothing of what is between {story} and {origin}")
+            self.require(is_next, f"{viewer} received no report of the gap between {story} and {origin}")
         self._stories[key] = _Story(lineage(origin.term), origin.message_sequence, position)
         self.count += 1
 
@@ -245,12 +248,12 @@ class StoryChecker(FeedChecker):
             story.lineage = 0  # whatever follows, it was announced
         elif story.lineage:
             is_next = (lineage(what.term), what.first) == (story.lineage, story.number + 1)
-            self.require(is_next, f"{viewer} is told of a gap elsewhere: {what}, {story}")
+            self.require(is_next, f"{viewer} received the report of another gap: {what}, {story}")
             story.number = what.last
 
 
 class SessionChecker(FeedChecker):
-    """No message of a session comes before its begin was told, or after its end."""
+    """Messages of a session arrive after its begin was announced, and before its end."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         super().__init__(plant)
@@ -262,10 +265,10 @@ class SessionChecker(FeedChecker):
         known = self._running.get(key)
         if event.kind == "end":
             is_running = known is None or (known.kind != "end" and known.tag == event.tag)
-            self.require(is_running, f"{viewer} is told of the end of {event} after {known}")
+            self.require(is_running, f"{viewer} received the end of {event} after {known}")
             self.ends += 1
         else:
-            self.require(known is None or known.tag != event.tag, f"{viewer} is told twice of {event}")
+            self.require(known is None or known.tag != event.tag, f"{viewer} received {event} twice")
         self._running[key] = event
 
     def delivered(self, viewer: Viewer, message: ApplicationMessage) -> None:
@@ -276,7 +279,7 @@ class SessionChecker(FeedChecker):
 
 
 class LosslessChecker(FeedChecker):
-    """Nothing may be missing."""
+    """No message may be missing."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         super().__init__(plant)
@@ -308,7 +311,7 @@ class LosslessChecker(FeedChecker):
 
 
 class LivenessChecker(FeedChecker):
-    """Looks at everybody at the end."""
+    """Checks all subscribers at the end."""
 
     def __init__(self, plant: "FeedPlant", numbers: NumberChecker, stories: StoryChecker) -> None:
         super().__init__(plant)

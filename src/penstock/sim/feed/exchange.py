@@ -36,7 +36,7 @@ class Market(Protocol):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """An application message as it should be: where it comes from, and what it says."""
+    """The expected application message: its origin and content."""
 
     session: str
     source_sequence: int
@@ -55,7 +55,7 @@ class LineFaults(msgspec.Struct, kw_only=True):
 
 
 class SourceStreamLog:
-    """Everything said in a source stream, and what a converter that missed nothing makes of it."""
+    """All messages of a source stream, and the messages that a converter makes of them if it missed none."""
 
     def __init__(self, plant: "FeedPlant", stream_id: int) -> None:
         self._plant = plant
@@ -108,7 +108,7 @@ class SourceStreamLog:
         return first, messages
 
     def receive_ns(self, session: str) -> int:
-        """When messages of a session are received: one moment for all, so that all adapters make equal records."""
+        """Receive time of a session's messages: the same for all adapters, so that they make equal records."""
         hours = CALENDAR.hours(self.dates[session])
         assert hours is not None
         return hours.open_ns
@@ -118,7 +118,7 @@ class SourceStreamLog:
 
 
 class Exchange:
-    """Says things in bursts, on both lines, to every adapter."""
+    """Sends messages in bursts, on both lines, to every adapter."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         self._plant = plant
@@ -129,7 +129,7 @@ class Exchange:
         self._is_resting = False
 
     def open(self) -> None:
-        """Heartbeats, so that everybody knows where the day begins."""
+        """Heartbeats, so that all adapters know the beginning of the day."""
         for stream_id in self.logs:
             self._beat(stream_id)
 
@@ -148,7 +148,7 @@ class Exchange:
             log.begin_session()
 
     def answer(self, adapter: int, request: RequestSource) -> None:
-        """The request server, if there is one and the way to it and back is good."""
+        """Answer a request, if the request server is up and both directions of the path work."""
         faults = self.faults[adapter]
         messages = self.logs[request.stream_id].said(
             request.session, request.first, min(request.count, REQUEST_COUNT_MAX)

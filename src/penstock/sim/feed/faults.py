@@ -128,7 +128,7 @@ class FeedFaultSchedule(FaultSchedule):
         self._world.after(self.randomness.below(OUTAGE_NS_MAX // 4), calm)
 
     def _deafen(self) -> None:
-        """One adapter, or all of them, hear little of the exchange, and get no answers."""
+        """One adapter, or all of them, receive few packets of the exchange, and no answers."""
         count = len(self._plant.adapters)
         indexes = list(range(count)) if self.randomness.chance(0.2) else [self.randomness.below(count)]
         self._log(f"the adapters {indexes} hear little of the exchange")

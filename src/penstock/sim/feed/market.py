@@ -9,7 +9,7 @@ from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
 MESSAGES = 4_000
 SYMBOLS = 6
 LOCATE_AT = 1
-"""Where every ITCH message has the locate code of its instrument, two bytes; 0 is no instrument."""
+"""Position of the instrument's locate code in every ITCH message, two bytes; 0 is no instrument."""
 
 
 @functools.cache

@@ -64,7 +64,7 @@ RETRY_NS = 20 * NS_PER_MS
 
 
 class AdapterProcess:
-    """An adapter's cores together, as its driver runs them: now and then it goes around the core by the lane."""
+    """The cores of an adapter, run as by its driver: sometimes the lane bypasses the core."""
 
     def __init__(self, node: "AdapterNode", feed: FeedAdapter, publisher: Publisher) -> None:
         self._node = node
@@ -103,7 +103,7 @@ class AdapterProcess:
         return out + self._publish(self.feed.handle(LaneAdvanced(stream_id), now_ns), now_ns)
 
     def _publish(self, instructions: list[AdapterInstruction], now_ns: int) -> list[Any]:
-        """Hand over to the publisher what is to be published, in its place among the rest."""
+        """Pass messages to the publisher, in order with the others."""
         out: list[Any] = []
         for instruction in instructions:
             match instruction:
@@ -146,7 +146,7 @@ class AdapterNode(Node):
         self.is_online = True
         self.persisted = 0
         self.sessions: dict[int, str] = {}
-        """What the lines of each source stream say."""
+        """Handle the instructions of the lines of each source stream."""
         self._late: deque[Any] = deque()
         self._randomness = plant.world.randomness.fork(self.name)
 
@@ -277,7 +277,7 @@ class SubscriberProcess:
 
 
 class SubscriberNode(DatagramNode):
-    """Listens to all adapters and tells the checkers what an application is told."""
+    """Listens to all adapters and passes the events of an application to the checkers."""
 
     def __init__(self, plant: "FeedPlant", number: int) -> None:
         super().__init__(plant.world, f"sub-{number}", "subscriber", plant.network, plant.groups)

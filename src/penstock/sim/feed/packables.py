@@ -24,7 +24,7 @@ def messages_of(batch: Packable) -> list[ApplicationMessage]:
 
 
 def origin_in(extensions: bytes) -> Origin:
-    """Of encoded extensions whose first is the ORIGIN."""
+    """Split encoded extensions whose first one is the ORIGIN."""
     kind, size = int.from_bytes(extensions[:2], "little"), int.from_bytes(extensions[2:4], "little")
     assert kind == Extension.ORIGIN
     return decode_origin(extensions[EXTENSION_HEADER_SIZE : EXTENSION_HEADER_SIZE + size])

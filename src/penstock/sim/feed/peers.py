@@ -72,7 +72,7 @@ class PeerLinks:
                 self._try_later(_ends(index, other))
 
     def crashed(self, index: int) -> None:
-        """Its host says so, or nobody does."""
+        """An adapter has crashed: the others learn it from a reset of its host, or only by a timeout."""
         notice_ns = self._randomness.choose([NS_PER_MS, NOTICE_NS_MAX])
         for other in range(len(self._nodes)):
             if other != index:

@@ -157,7 +157,7 @@ class FeedPlant(Plant[FeedPlantOptions, FeedSummary]):
     def draw(cls, world: World, market: Market | None = None) -> Self:
         return cls(world, FeedPlantOptions.draw(world.randomness.fork("options")), market)
 
-    # What nodes report
+    # Reports of nodes
 
     def published(self, adapter: AdapterNode, session: str, messages: Sequence[ApplicationMessage]) -> None:
         for checker in self.checkers:
@@ -230,5 +230,5 @@ class FeedPlant(Plant[FeedPlantOptions, FeedSummary]):
 run_feed_seed = SeedRun(
     "feed",
     FeedPlant.draw,
-    "every subscriber got each message once and in order, or was told; the adapters are together again",
+    "every subscriber got each message once and in order, or with a report; the adapters are synchronised again",
 )

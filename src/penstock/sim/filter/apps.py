@@ -40,7 +40,8 @@ NUMBERS_PER_APPLICATION = 1_000
 
 
 class ApplicationNode(DatagramNode):
-    """Wants something, and tells the checkers all it is told. Every start is another application to the filter."""
+    """An application that changes its interests and reports everything to the checkers. After each start it is a new
+    application for the filter."""
 
     def __init__(self, plant: "FilterPlant", index: int, module: "FilterNode", delivery: Wish) -> None:
         super().__init__(plant.world, f"app-{index}", "receiver", plant.network, ())
@@ -61,7 +62,7 @@ class ApplicationNode(DatagramNode):
 
     @property
     def number(self) -> int:
-        """Its address for messages to it alone."""
+        """The application's address for direct messages."""
         return self._index * NUMBERS_PER_APPLICATION + self.incarnation
 
     @property
@@ -104,7 +105,7 @@ class ApplicationNode(DatagramNode):
         return self.core.streams() if self.core else []
 
     def write_ring(self, data: bytes, source: Address, reader: Address) -> None:
-        """A ring does not wait for its reader, who may be gone."""
+        """A ring does not wait for its reader, which may have ended."""
         if self.is_up and self.address() == reader and len(self._waiting) < RING_PACKETS_MAX:
             self._arrive(data, source)
 
@@ -125,7 +126,7 @@ class ApplicationNode(DatagramNode):
         self.world.after(self._randomness.below(2 * interval_ns), lambda: self._work(incarnation))
 
     def _forget(self, group: int) -> None:
-        """It listens to the group no longer; when it does again, streams begin where the filter says."""
+        """Leave the group; after the next join, streams begin at the position given by the filter."""
         assert isinstance(self.core, Receiver)
         self._waiting = deque(each for each in self._waiting if _group_of(each[0]) != group)
         self._positions = {key: since for key, since in self._positions.items() if key.group != group}
@@ -181,7 +182,7 @@ class ApplicationNode(DatagramNode):
             case Collision():
                 self.log(f"is told {message}")
             case Gone():
-                if self._attached is not None and self.delivery == "shared":  # the address may soon be others'
+                if self._attached is not None and self.delivery == "shared":  # another socket may soon have the address
                     self.module.local.leave(self.address(), parse_group(self._attached.address[0]))
                 self._connection = self._attached = None
                 self._connect(self.incarnation)
@@ -199,7 +200,8 @@ class ApplicationNode(DatagramNode):
     # Packets
 
     def _arrive(self, data: bytes, source: Address) -> None:
-        """With shared delivery, packets come that are for the others, or do not yet count with this application."""
+        """With shared delivery, some packets are for other applications, or precede the begin of the stream for this
+        one."""
         if _group_of(data) not in self.wants.groups:
             return
         if self.delivery == "shared" and _stream_of(data) not in self._positions:
@@ -230,7 +232,7 @@ class ApplicationNode(DatagramNode):
         self.plant.said(self.viewer(), instruction)
 
     def _is_mine(self, deliver: Deliver, message: PacketMessage) -> bool:
-        """What the filter has found out already need not be found out again."""
+        """True if the message matches the interests; the filter's own result is used where the packet has it."""
         mask = message.extensions.get(Extension.INTEREST_MASK)
         since = self._positions.get(deliver.stream)
         is_bit_known = since is not None and since <= (deliver.epoch, deliver.sequence)

@@ -1,12 +1,12 @@
-"""Checkers of a plant with filters: they see published messages, interests of applications, and deliveries.
+"""Checkers of a plant with filters: they observe published messages, interests of applications, and deliveries.
 
-FilteredStoryChecker     an application's answers tell each stream's story without a hole, a repetition or a step back
-FilteredContentChecker   each application gets every message it wants from when its interest holds, once, in order and
-                         unchanged, or its loss is reported; and none that it does not want
+FilteredStoryChecker     an application's instructions cover each stream without a hole, a repetition or a step back
+FilteredContentChecker   from the start of its interest, each application gets every matching message once, in order and
+                         unchanged, or a report of the loss; and no other message
 FilteredBoundsChecker    buffers of modules and applications stay within their limits
-FilteredAccountsChecker  the accounts that modules give of packets and messages add up
+FilteredAccountsChecker  the modules' accounts of packets and messages have correct sums
 
-Completeness, losslessness, sources and requests are judged by the checkers of the middleware's plant.
+Completeness, losslessness, sources and requests are checked by the checkers of the middleware's plant.
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ class FilterChecker(StreamChecker):
 
 
 class FilteredStoryChecker(StoryChecker, FilterChecker):
-    """Where a stream begins that was not listened to for a while is the filter's to say."""
+    """After a time without listening, the filter decides where a stream begins."""
 
     def __init__(self) -> None:
         super().__init__(joins_at_start=False)
@@ -60,7 +60,7 @@ class FilteredStoryChecker(StoryChecker, FilterChecker):
 
 
 class _Version(msgspec.Struct):
-    """What an application wanted, from when it asked for it; the filter did so at some time up to `held_ns`."""
+    """The interests of an application since its request; the filter applied them at some time up to `held_ns`."""
 
     wants: Wants
     asked_ns: int
@@ -68,8 +68,8 @@ class _Version(msgspec.Struct):
 
 
 class FilteredContentChecker(ContentChecker, FilterChecker):
-    """A message is judged by all interests that may have been in force from when it was sent until now: an application
-    must get what all of them want, and may get what one of them wants."""
+    """A message is judged by all interests that may have been active since it was sent: an application must get
+    messages that match all of them, and may get messages that match one of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
                 sent_ns = self._sent_ns_by_number.get((instruction.stream.publisher_id, payload[:8]), now_ns)
                 found = SentMessage.of(instruction.stream.group, message.topic, message.model_id, payload)
                 wants = [each.want(found) for each in self._in_force(viewer, sent_ns)]
-                self.require(any(wants), f"{viewer} got what it does not want: {found}, {instruction}")
+                self.require(any(wants), f"{viewer} received a message outside its interests: {found}, {instruction}")
         super().said(viewer, instruction, now_ns)
 
     def forgot(self, viewer: Viewer, group: int) -> None:
@@ -119,14 +119,14 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
         return lacking
 
     def must_have(self, viewer: Viewer, key: StreamKey, epoch: int, index: int) -> bool:
-        """True if all interests that may have been in force want the message with this index."""
+        """True if the message with this index matches all interests that may have been in force."""
         message = self._sent[key, epoch][index]
         topic, model_id, _, payload = message.content
         found = SentMessage.of(key.group, topic, model_id, payload)
         return all(each.want(found) for each in self._in_force(viewer, self._sent_ns[key, epoch][index]))
 
     def removed(self, viewer: Viewer, key: StreamKey, epoch: int, first: int, last: int, now_ns: int) -> None:
-        """A filter says that it has removed packets `first` to `last` on purpose."""
+        """A filter reports that it has removed packets `first` to `last` on purpose."""
         self._now_ns = now_ns
         messages = self._sent[key, epoch]
         for index in range(len(messages) - 1, -1, -1):
@@ -142,12 +142,12 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
             super()._require_excuse(viewer, deliver, seen, message)
 
     def _is_excused(self, seen: _Seen, message: _Sent) -> bool:
-        """A part of it was reported lost: the filter may have removed the rest, not knowing what it was of."""
+        """A part was reported lost: the filter may have removed the rest without knowing its message."""
         is_lost = any(first <= message.last and message.first <= last for first, last in seen.lost)
         return is_lost or super()._is_excused(seen, message)
 
     def _in_force(self, viewer: Viewer, since_ns: int) -> Iterator[Wants]:
-        """The interests that the filter may have gone by at some time from `since_ns` until now."""
+        """The interests that the filter may have applied at some time from `since_ns` until now."""
         versions = [self._versions[viewer][number] for number in sorted(self._versions[viewer])]
         for version, successor in zip_longest(versions, versions[1:]):
             until_ns = None if successor is None else successor.held_ns
@@ -156,7 +156,7 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
 
 
 class FilteredBoundsChecker(FilterChecker):
-    """Looks at the sizes of buffers while the run goes on."""
+    """Checks the sizes of buffers during the run."""
 
     def step(self, plant: "FilterPlant") -> None:
         config = plant.options.filter
@@ -180,13 +180,13 @@ class FilteredBoundsChecker(FilterChecker):
 
 
 class FilteredAccountsChecker(FilterChecker):
-    """Every number is of a packet, or was removed, or is lost; nobody was sent more than there is."""
+    """Every number belongs to a packet, or was removed or lost; no consumer was sent more packets than exist."""
 
     def step(self, plant: "FilterPlant") -> None:
         for node in plant.filters:
             module = node.module()
             for entry in () if module is None else module.accounts():
-                self.require(entry.adds_up, f"{node.name} gives an account that does not add up: {entry}")
+                self.require(entry.adds_up, f"{node.name} reports an account with a wrong sum: {entry}")
                 if isinstance(entry, Sent):
                     self.require(entry.messages <= entry.offered, f"{node.name} has sent more than came: {entry}")
 

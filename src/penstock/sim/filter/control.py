@@ -1,4 +1,4 @@
-"""Control connections between applications and filter modules: what is said arrives, in order, unless one side dies."""
+"""Control connections between applications and filter modules: messages arrive in order, unless one side dies."""
 
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -52,7 +52,7 @@ ToApplication: TypeAlias = Registered | Holds | StreamPosition | StreamOver | Co
 
 
 class Said(msgspec.Struct, frozen=True):
-    """An event of either side's node: something came over a connection, which has it in its order."""
+    """An event of the node at either side: a message arrived over a connection, which keeps the order."""
 
     connection: "Connection"
 
@@ -78,7 +78,7 @@ class Connection:
         self._carry(False, message)
 
     def break_off(self) -> None:
-        """One side has died; the other one sees it a little later."""
+        """One side has died; the other side notices it later."""
         if self.is_open:
             self.is_open = False
             delay_ns = self._randomness.below(self._randomness.choose([NS_PER_MS, NOTICE_NS_MAX]))

@@ -68,7 +68,7 @@ class FilterFaultSchedule(FaultSchedule):
         self._lose_most(self._plant.network, self._plant.options.link)
 
     def _local_storm(self) -> None:
-        """On one host."""
+        """Lose most packets on one host."""
         self._lose_most(self.randomness.choose(self._plant.locals), self._plant.options.local)
 
     def _lose_most(self, network: Network, before: LinkFaults) -> None:

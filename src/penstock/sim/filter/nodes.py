@@ -79,7 +79,7 @@ class FilteredPublisherNode(PublisherNode):
         return record + (PATTERN if marks & MARKED else b"") + filling
 
     def _publish_one(self, group: int, message: OutgoingMessage) -> bool:
-        """That way there are no extensions."""
+        """Messages with extensions cannot take this path."""
         return not message.extensions and super()._publish_one(group, message)
 
     def _batch(self, count: int) -> OutgoingBatch:

@@ -204,7 +204,7 @@ class FilterPlant(StreamPlant[FilterPlantOptions, FilterSummary]):
         publishers = (each for each in self.publishers if each.publisher_id == stream.publisher_id)
         return self.options.filter.repair == "filter" or any(each.epoch() is not None for each in publishers)
 
-    # What nodes report
+    # Reports of nodes
 
     def wanted(self, viewer: Viewer, number: int, wants: Wants) -> None:
         self.interest_changes += 1
@@ -235,7 +235,7 @@ class FilterPlant(StreamPlant[FilterPlantOptions, FilterSummary]):
     def application_at(self, address: Address) -> ApplicationNode | None:
         return self.application_names.get(address[0])
 
-    # What checkers and the stranger find
+    # Results of checkers and of the stranger
 
     def receivers_of_streams(self) -> list[FilterNode | ApplicationNode]:
         return [*self.filters, *self.applications]
@@ -260,8 +260,8 @@ class FilterPlant(StreamPlant[FilterPlantOptions, FilterSummary]):
                 self.stranger.tap(local)
 
     def settle(self) -> None:
-        """Work on, let the plant settle, and end the publishers. Of several publishers one is killed; the others say
-        goodbye, which some applications have to be told again."""
+        """Continue, let the plant settle, and end the publishers. Of several publishers one is killed; the others
+        send an end message, which is repeated for some applications."""
         self.is_healed = True
         self.run(2 * EXPIRY_MS * NS_PER_MS)
         for local in self.locals:

@@ -45,11 +45,11 @@ MENU: dict[str, Callable[[str, int], bool]] = {
 }
 
 CONDITIONS: dict[str, tuple[str, bytes]] = {"": ("", b""), "level": ("level > 50", b""), "pattern": ("", PATTERN)}
-"""By name: the condition on fields, and the pattern in the content."""
+"""The conditions on fields, and the pattern in the content, by name."""
 
 
 class SentMessage(NamedTuple):
-    """All that decides who wants it."""
+    """All properties of a message that decide which applications receive it."""
 
     group: int
     topic: str

@@ -8,11 +8,11 @@ from penstock.sim.node import Node
 from penstock.sim.world import World
 
 ROOM_LEFT_MAX = 2_000
-"""Bytes that still fit on a disk that fills up."""
+"""Free bytes on a disk that is filling up."""
 
 
 class MachineFaultSchedule(FaultSchedule):
-    """A subclass says which faults strike a plant, and how often each."""
+    """A subclass chooses the faults of a plant, and their rates."""
 
     def __init__(
         self, world: World, interval_ms: int, process: Node, journal: JournalNode, *, outage_ns_max: int

@@ -128,7 +128,7 @@ class JournalOwner(Protocol):
     def acknowledged(self, through: int) -> None: ...
 
     def recovered(self, durable: int, last: int) -> None:
-        """The writer goes on after `last`; up to `durable` it is sure of them, the others it appends again."""
+        """The writer continues after `last`. Records up to `durable` are durable; it appends the others again."""
         ...
 
     def kill(self, *, is_machine: bool) -> None: ...
@@ -328,7 +328,7 @@ class JournalNode(Node):
 
         self.world.after(self._randomness.below(WRITE_DELAY_NS_MAX), self._for_this_run(write))
 
-    # What the core says
+    # Instructions of the core
 
     def carry_out(self, instruction: JournalInstruction) -> None:
         match instruction:
@@ -357,8 +357,8 @@ class JournalNode(Node):
                 self.log(f"{instruction}")
 
     def _remove_next(self) -> None:
-        """Note on the disk which record is the oldest, then remove the segment before it. If that fails, the segment is
-        the first to be removed with the next one."""
+        """Write the number of the oldest record to the disk, then remove the segment before it. If that fails, the
+        segment is removed together with the next one."""
         removal = self._removals[0]
         self._is_removing = True
         slots = self.source.read_oldest()

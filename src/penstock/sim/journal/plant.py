@@ -1,10 +1,10 @@
 """A journal on a disk that fails: a writer with a workload, a reader that follows it, and the verdict.
 
-What is promised, whatever happens to the machine, the process and the disk:
+The promises, over any fault of the machine, the process and the disk:
 
-- what was acknowledged, or shown to a reader, is there after every crash: in order, unchanged, once;
-- there is no record that nobody appended, and none comes back that was given up;
-- when the disk is well again, everything appended is acknowledged.
+- records that were acknowledged, or delivered to a reader, exist after every crash: in order, unchanged, once;
+- every record was appended by the writer, and a record that was given up does not return;
+- when the disk works again, every appended record is acknowledged.
 """
 
 from typing import Any
@@ -75,7 +75,7 @@ class JournalSummary(PlantSummary, kw_only=True):
 
 
 class JournalChecker(Checker):
-    """Knows what was appended, acknowledged and shown, and compares it with what is there."""
+    """Compares the records appended, acknowledged and delivered to readers with the content of the journal."""
 
     def __init__(self) -> None:
         self.appended = 0
@@ -99,7 +99,7 @@ class JournalChecker(Checker):
         self.durable = through
 
     def recover(self, last: int) -> None:
-        """The writer goes on after record `last`; what came after it is given up."""
+        """The writer continues after record `last`; later records are given up."""
         self.require(
             last >= max(self._owed, default=0), f"recovery ends with {last}, {max(self._owed, default=0)} is owed"
         )
@@ -112,7 +112,7 @@ class JournalChecker(Checker):
         self.shown += 1
 
     def compare(self, reader: JournalReader, durable: int, *, is_kept: bool) -> None:
-        """Read all that is there, at least up to `durable`; `is_kept` says that retention removes nothing."""
+        """Read all records, at least up to `durable`; `is_kept`: retention removes nothing."""
         expected = 1 if is_kept else reader.first_sequence
         last = 0
         for sequence, timestamp_ns, payload in reader.read():
@@ -167,7 +167,7 @@ class JournalPlant(Plant[JournalOptions, JournalSummary]):
         self._randomness = self.faults.randomness
         self._reader = self._new_reader()
 
-    # What the node reports
+    # Reports of the node
 
     def appended(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
         self.checker.append(sequence, timestamp_ns, payload)
@@ -176,7 +176,7 @@ class JournalPlant(Plant[JournalOptions, JournalSummary]):
         self.checker.acknowledge(through)
 
     def recovered(self, durable: int, last: int) -> None:
-        """The writer goes on after `last`; up to `durable` it is sure of them, the others it appends again."""
+        """The writer continues after `last`. Records up to `durable` are durable; it appends the others again."""
         self.checker.recover(last)
         self.checker.compare(self._new_reader(), durable, is_kept=self._is_all_kept())
 
@@ -226,7 +226,7 @@ class JournalPlant(Plant[JournalOptions, JournalSummary]):
         return JournalReader(self.node.source, self.node.boot_id(), FollowConfig(chunk_bytes=4_096), "simulated")
 
     def _follow(self) -> None:
-        """The reader looks now and then, also while there is no writer."""
+        """The reader polls at intervals, also without a writer."""
         self.world.after(self._randomness.below(50 * NS_PER_MS), self._follow)
         try:
             for sequence, timestamp_ns, payload in self._reader.read_batch(rows_max=self._randomness.between(1, 50)):

@@ -66,7 +66,8 @@ class LeaseFaultSchedule(FaultSchedule):
             router.handle(Force())
 
     def _partition(self, node: VoterNode) -> None:
-        """Cut one voter off from both others or from one, both ways or one way; or the holder from everybody."""
+        """Cut one voter off from both others or from one, in both directions or one; or cut off the holder from both
+        others."""
         self.partitions += 1
         holders = [router for router in self._plant.routers if router.holds()]
         is_whole = bool(holders) and self.randomness.chance(0.5)

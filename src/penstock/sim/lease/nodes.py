@@ -43,7 +43,7 @@ class VotingPlant(Protocol):
 
     @property
     def options(self) -> Any:
-        """With the `lease` that they vote for."""
+        """Options with the `lease` to vote for."""
         ...
 
 
@@ -74,7 +74,7 @@ class MemoryDisk:
 
 
 class VoterNode(Node):
-    """The witness; a router is one that also wants the lease."""
+    """The witness; a router is a witness that also requests the lease."""
 
     def __init__(self, plant: VotingPlant, name: str) -> None:
         randomness = plant.world.randomness.fork(f"clock/{name}")
@@ -85,7 +85,7 @@ class VoterNode(Node):
         self._address: Address = (name, 1)
 
     def log(self, what: str) -> None:
-        """By true time."""
+        """Write a line with the true time to the log."""
         self.world.log.write(self.plant.world.now_ns(), self.name, what)
 
     def on_start(self) -> None:
@@ -114,7 +114,7 @@ class VoterNode(Node):
 
 
 class RouterNode(VoterNode):
-    """A router: wants the lease whenever it is up, and degrades now and then."""
+    """A router: requests the lease whenever it is up, and sometimes degrades."""
 
     plant: "LeasePlant"
 
@@ -123,7 +123,7 @@ class RouterNode(VoterNode):
         return self.core
 
     def holds(self) -> bool:
-        """The answer to a caller that asks before it acts, also while the process is stalled."""
+        """The answer to a caller that asks before it acts, even while the process is stalled."""
         keeper = self.keeper()
         return keeper is not None and keeper.holds(self.world.now_ns())
 

@@ -1,11 +1,11 @@
 """A lease with a witness, on a bad network and on clocks that differ (REPL-14).
 
-What is promised, whatever happens to machines, network and clocks (as long as those keep within their bound):
+The promises, over any fault of machines, network and clocks (as long as the clocks differ within their bound):
 
-- never do two routers hold the lease at a time, and no epoch is held twice;
-- a router that reaches neither of the other voters holds nothing after one lease;
-- while a router is noted to be degraded, the other one does not become the holder, unless an operator forces it;
-- when all is well again, one of them holds it.
+- two routers never hold the lease at the same time, and no epoch is held twice;
+- a router that reaches neither of the other voters loses the lease after its duration;
+- while a router is noted as degraded, the other one does not become the holder, unless an operator forces it;
+- after all faults, one of them holds the lease.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ from penstock.sim.seed_run import SeedRun
 from penstock.sim.world import World
 
 ORDER_LEASES = 4
-"""An operator's order is good for two, on a slow clock; a vote that it got before its end may come late."""
+"""An operator's order is valid for two leases on a slow clock; a vote granted before its end may arrive late."""
 
 SETTLING_LEASES = 12
 
@@ -68,15 +68,15 @@ class LeaseSummary(PlantSummary, kw_only=True):
 
 
 class LeaseChecker(FencingChecker):
-    """Looks at the routers from outside, by true time."""
+    """Observes the routers from outside, in true time."""
 
     def __init__(self, world: World, order_ns: int) -> None:
-        """`order_ns`: how long an operator's order is good."""
+        """`order_ns`: validity of an operator's order."""
         super().__init__()
         self._world = world
         self._order_ns = order_ns
         self._forced_ns: dict[str, int] = {}
-        """Until when an order holds, by router."""
+        """Expiry of the operator's order, by router."""
         self.epoch = 0
         self.switches = 0
         self.notes = 0
@@ -101,7 +101,7 @@ class LeaseChecker(FencingChecker):
         self.notes += 1
 
     def not_degraded(self, name: str) -> None:
-        """The router asks for the note to be struck off: from now on the other may become the holder."""
+        """The router requests the removal of the note: from now on the other router may become the holder."""
         if self._degraded == name:
             self._degraded = ""
 
@@ -114,7 +114,7 @@ class LeaseChecker(FencingChecker):
         self.require_one(holders)
         cut_off = [router.name for router in plant.routers if not plant.faults.reached(router)]
         self._cut_off_ns = {name: self._cut_off_ns.get(name, now_ns) for name in cut_off}
-        # what was on its way when the ways were cut may still arrive
+        # messages already on their way may still arrive
         late_ns = plant.network.faults.delay_max_ns + plant.network.faults.reorder_delay_ns
         for name, since_ns in self._cut_off_ns.items():
             is_late = now_ns - since_ns > plant.options.lease.promise_ns + late_ns
@@ -165,7 +165,7 @@ class LeasePlant(Plant[LeaseOptions, LeaseSummary]):
         }
 
     def somebody_held(self) -> None:
-        """A router has become the holder: if there are ever two, it is now. From now on it is no new pair."""
+        """A router has become the holder: from this moment there could be two. The pair is no longer new."""
         self.step()
         for router in self.routers:
             router.handle(Fit(True))

@@ -1,11 +1,11 @@
 """Checkers of the behaviour of nodes during a run.
 
 BoundsChecker        buffers stay within their limits
-LosslessChecker      where the network is mild and buffers are large, everything is repaired
-PaceChecker          nobody asks for the same packet again before the answer could have come
-PunctualityChecker   messages leave in time, and no stream in use is silent for longer than it may be
-CollisionChecker     nobody reports two publishers with one id where there are none
-SourceChecker        a stranger that sends recorded packets again does not stay the source of a stream
+LosslessChecker      with few faults of the network and large buffers, every packet is repaired
+PaceChecker          no receiver requests the same packet again before the answer could have arrived
+PunctualityChecker   messages are sent in time, and the silence of a stream in use is bounded
+CollisionChecker     two publishers with one id are reported only if there are two
+SourceChecker        a stranger that repeats recorded packets does not stay the source of a stream
 RequestChecker       with keys, every request is answered once at most
 """
 
@@ -42,7 +42,7 @@ STEP_NS = 100 * NS_PER_MS
 
 
 class BoundsChecker(StreamChecker):
-    """Looks at the sizes of buffers while the run goes on."""
+    """Checks the sizes of buffers during the run."""
 
     def step(self, plant: "MiddlewarePlant") -> None:
         publishing, receiving = plant.options.publisher, plant.options.receiver
@@ -138,7 +138,7 @@ class PunctualityChecker(StreamChecker):
 
 
 class CollisionChecker(StreamChecker):
-    """Publishers of the plant have ids of their own; only a stranger may be reported."""
+    """Publishers of the plant have distinct ids; only a stranger may be reported."""
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
         if isinstance(instruction, Collision):
@@ -155,7 +155,7 @@ class SourceChecker(StreamChecker):
     of the publisher, a keep-alive at the latest, makes the publisher the source again."""
 
     def __init__(self, slack_ns: int = NS_PER_SECOND) -> None:
-        """`slack_ns`: how much longer than a keep-alive it may take."""
+        """`slack_ns`: tolerated time beyond a keep-alive."""
         self._slack_ns = slack_ns
         self._since_ns: dict[tuple[Viewer, StreamKey], int] = {}
 

@@ -1,11 +1,12 @@
-"""Checkers of streams: they see published messages, sent packets and the instructions of receivers.
+"""Checkers of streams: they observe published messages, sent packets and the instructions of receivers.
 
-StoryChecker         a receiver's answers tell each stream's story without a hole, a repetition or a step back
+StoryChecker         a receiver's instructions cover each stream without a hole, a repetition or a step back
 ContentChecker       each message is sent as it was published, and arrives once, in order, unchanged, or its loss was
                      reported
-CompletenessChecker  when the network has healed, everybody has everything, and streams that ended were said to have
+CompletenessChecker  after the faults of the network, every receiver has every message, and has reported the end of
+                     every stream that ended
 
-How nodes behave on the way (bounds, pace, punctuality) is judged in behaviour_checkers.py.
+The behaviour of nodes during the run (bounds, pace, punctuality) is checked in behaviour_checkers.py.
 """
 
 from collections import defaultdict
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.sim.middleware.stream_plant import StreamPlant
 
 MESSAGE_CAUSES = (Cause.FRAGMENT, Cause.LENGTH)
-"""Receipts with these causes speak of one message, not of packets."""
+"""Causes of receipts for one message instead of packets."""
 
 
 class StreamChecker(Checker):
@@ -49,7 +50,7 @@ class _Story(msgspec.Struct):
 
 
 class StoryChecker(StreamChecker):
-    """Keeps for each receiver and stream how far the story has been told."""
+    """For each receiver and stream: the position up to which the story is complete."""
 
     def __init__(self, *, joins_at_start: bool) -> None:
         self._joins_at_start = joins_at_start
@@ -102,7 +103,7 @@ Content: TypeAlias = tuple[str, int, int, bytes]
 
 
 class _Sent(msgspec.Struct):
-    """A message as it left: its content, and the packets that carried it."""
+    """A sent message: its content, and its packets."""
 
     content: Content
     first: int
@@ -120,7 +121,7 @@ class _Seen(msgspec.Struct):
 
 
 class ContentChecker(StreamChecker):
-    """Knows every message that was sent, and who has seen which."""
+    """Records every sent message, and the receivers of each."""
 
     def __init__(self) -> None:
         self._published: dict[tuple[StreamKey, int], list[Content]] = defaultdict(list)
@@ -168,7 +169,7 @@ class ContentChecker(StreamChecker):
                 self._check(viewer, instruction)
 
     def unseen(self, viewer: Viewer, key: StreamKey, epoch: int) -> int:
-        """Number of the epoch's messages that this receiver neither got nor reported lost."""
+        """Number of the epoch's messages that this receiver neither received nor reported lost."""
         seen = self._seen.get((viewer, key, epoch))
         messages = self._sent[key, epoch]
         if seen is None:
@@ -217,9 +218,8 @@ class ContentChecker(StreamChecker):
 
 
 class CompletenessChecker(StreamChecker):
-    """At the end, compares what `receivers` say with what publishers did.
-
-    `excuses_last_words`: the last packets of a publisher that was killed may be missing without a receipt.
+    """At the end, compares the output of `receivers` with the input of the publishers. `excuses_last_words`: the
+    last packets of a killed publisher may be missing without a receipt.
     """
 
     def __init__(

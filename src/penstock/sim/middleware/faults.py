@@ -52,7 +52,7 @@ class MiddlewareFaultSchedule(FaultSchedule):
         self._world.after(delay_ns, lambda: self._plant.network.mend(source, destination))
 
     def _storm(self) -> None:
-        """For a moment almost nothing gets through."""
+        """For a moment almost no packets arrive."""
         network, before = self._plant.network, self._plant.options.link
         network.faults = LinkFaults(loss=0.9, delay_max_ns=before.delay_max_ns)
         self._log("a storm begins: nine of ten datagrams are lost")

@@ -82,7 +82,7 @@ BATCH_RECORD_SIZE_MAX = 128
 
 
 class PublisherNode(Node):
-    """Publishes bursts of numbered messages; its epochs are on a disk that may fail."""
+    """Publishes bursts of numbered messages; its epochs are stored on a disk that may fail."""
 
     def __init__(self, plant: PublishingPlant, number: int) -> None:
         super().__init__(plant.world, f"pub-{number}", "publisher")
@@ -124,7 +124,7 @@ class PublisherNode(Node):
             self.crash()
 
     def epoch(self) -> int | None:
-        """The epoch it publishes in, if it does."""
+        """The epoch in which it publishes, if it does."""
         publisher = self._publisher()
         return publisher.epoch if publisher else None
 
@@ -168,7 +168,7 @@ class PublisherNode(Node):
         return self.core
 
     def _claim_epoch(self) -> None:
-        """Take the next epoch and begin when it is safely on the disk; try again when the disk would not have it."""
+        """Claim the next epoch, and begin when it is on the disk; retry if the disk refuses it."""
         content = self.disk.read(EPOCH_FILE)
         epoch, incarnation = next_epoch(content), self.incarnation
 
@@ -269,7 +269,7 @@ def _one_by_one(batch: Packable) -> list[OutgoingMessage]:
 
 
 class ReceiverNode(DatagramNode):
-    """Listens to all groups and tells the checkers all it is told."""
+    """Receives all groups and reports everything to the checkers."""
 
     def __init__(self, plant: "MiddlewarePlant", number: int) -> None:
         super().__init__(plant.world, f"recv-{number}", "receiver", plant.network, plant.groups)

@@ -160,8 +160,8 @@ class MiddlewarePlant(StreamPlant[PlantOptions, Summary]):
                 yield receiver.viewer(), stream
 
     def settle(self) -> None:
-        """Work on for a second, then end the publishers. Of several publishers one is killed; the others say
-        goodbye."""
+        """Continue for a second, then end the publishers. Of several publishers one is killed; the others send an
+        end message."""
         self.is_healed = True
         self.run(NS_PER_SECOND)
         for publisher in self.publishers:

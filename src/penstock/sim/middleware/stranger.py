@@ -40,7 +40,7 @@ RECORDED_MAX = 64
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """A datagram that somebody else sent, to a group or to one address."""
+    """A recorded datagram of another host, to a group or to one address."""
 
     data: bytes
     source: Address
@@ -65,7 +65,7 @@ class StrangersPlant(Protocol):
         ...
 
     def associations(self) -> Sequence[tuple[Address, Address]]:
-        """Who sends what to whom besides publishers and receivers: source and destination."""
+        """Source and destination of the traffic besides that of publishers and receivers."""
         ...
 
 

@@ -34,7 +34,7 @@ class StreamPlant(Plant[OptionsT, SummaryT]):
         self.is_healed = False
         """True once the faults have ended."""
 
-    # What nodes report
+    # Reports of nodes
 
     def published(self, key: StreamKey, epoch: int, message: OutgoingMessage) -> None:
         for checker in self.checkers:
@@ -48,7 +48,7 @@ class StreamPlant(Plant[OptionsT, SummaryT]):
         for checker in self.checkers:
             checker.said(viewer, instruction, self.world.now_ns())
 
-    # What checkers look at
+    # For the checkers
 
     @abstractmethod
     def receivers_of_streams(self) -> Sequence[DatagramNode]:
@@ -58,7 +58,7 @@ class StreamPlant(Plant[OptionsT, SummaryT]):
     def incoming_streams(self) -> Iterable[tuple[Viewer, IncomingStream]]:
         """The streams that nodes receive from publishers directly."""
 
-    # What the stranger finds
+    # Results of the stranger
 
     @property
     def publisher_count(self) -> int:

@@ -47,18 +47,18 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
         """Transactions, by publisher and number, that are the same at both routers (REPL-10): what they publish or
         consume is in part replicated."""
         self._firsts: dict[str, dict[Key, dict[int, int]]] = {}
-        """By endpoint: what was delivered, under which ids, and as the how manieth delivery. It has several ids if a
-        router that was replaced had not acknowledged it: it was published once more to the other one."""
+        """By endpoint: delivered messages, with their ids and the number of the delivery. A message has several ids
+        if a replaced router had not acknowledged it, so that it was published again to the other router."""
         self._consumed: dict[str, set[int]] = {}
         """By endpoint: ids that transactions have consumed for good."""
         self._owed: dict[str, set[Key]] = {}
-        """By endpoint: what transactions consumed that are not known to be committed, until it is delivered again."""
+        """By endpoint: messages consumed by transactions with an unknown outcome, until they are delivered again."""
 
     def step(self, plant: "ReplicatedPlant") -> None:
         if self._has_lease:
             self.require_one([node.name for node in plant.routers if node.is_active()])
 
-    # What publishers do and are told
+    # Publishers
 
     def published(
         self, key: Key, topic: bytes, payload: bytes, *, transaction: int = 0, treatment: int = TREATMENT_SYNC
@@ -85,17 +85,19 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
             if not self.is_excused:
                 self.require_absent([key], "was rolled back then")
 
-    # What consumers do and get
+    # Consumers
 
     def delivered(self, endpoint: str, message: Delivered) -> None:
         key = (message.publisher, message.number)
         published = self._published.get(key)
         self.require(published is not None and published.payload == message.payload, f"{key} is not what was published")
         assert published is not None
-        self.require(self.is_excused or not published.is_rolled_back, f"{endpoint} got {key}, which was rolled back")
+        self.require(
+            self.is_excused or not published.is_rolled_back, f"{endpoint} received {key}, which was rolled back"
+        )
         self.require(
             message.id not in self._consumed.get(endpoint, ()),
-            f"{endpoint} got {key} after a transaction had consumed it",
+            f"{endpoint} received {key} after a transaction had consumed it",
         )
         self._owed.get(endpoint, set()).discard(key)
         self.deliver_once_or_flagged(endpoint, key, published.topic, message.flags)
@@ -117,7 +119,7 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
     # At the end
 
     def finish_first(self) -> None:
-        """One router was active, and everything that it had is consumed."""
+        """One router was active, and all its messages are consumed."""
         promised = ((key, each.topic) for key, each in self._published.items() if each.is_promised)
         self.require_delivered(promised, "were acknowledged for good", except_by=self._local)
         for endpoint, firsts in self._firsts.items():
@@ -125,7 +127,8 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
                 self._finish_order(endpoint, firsts)
 
     def _finish_order(self, endpoint: str, firsts: dict[Key, dict[int, int]]) -> None:
-        """Of each publisher, in its order; of what came under several ids, one of these did."""
+        """Deliveries are in the order of each publisher; for a message with several ids, in the order of one of
+        them."""
         newest: dict[int, tuple[int, int]] = {}
         for publisher, number in sorted(firsts):
             if self._published[publisher, number].is_promised:
@@ -141,7 +144,8 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
         for endpoint, keys in self._owed.items():
             owed = sorted(key for key in keys if self._published[key].is_acknowledged)
             self.require(
-                self.is_excused or not owed, f"{endpoint} never got again what a transaction gave back: {owed[:5]}"
+                self.is_excused or not owed,
+                f"{endpoint} did not receive again the messages that a transaction released: {owed[:5]}",
             )
         self._finish_transactions()
 

@@ -41,7 +41,7 @@ WANTED_TOGETHER = (MESSAGE_WANTS_SYNC, MESSAGE_WANTS_ASYNC, 0)
 
 
 class Client:
-    """Tries both routers in turn, and refuses an epoch older than one that it has seen."""
+    """Tries both routers in turn, and refuses an epoch older than the highest one it has seen."""
 
     def __init__(self, plant: "ReplicatedPlant", name: str) -> None:
         self.plant = plant
@@ -122,7 +122,7 @@ class Client:
             case _:
                 pass
 
-    # What a subclass does
+    # Provided by a subclass
 
     @property
     def is_committing(self) -> bool:
@@ -235,7 +235,7 @@ class SimPublisher(Client):
         return message
 
     def _transact(self, count: int) -> None:
-        """Some of it at once, the rest a little later, unless the link is gone by then."""
+        """Send a part at once and the rest later, unless the link has ended by then."""
         self._transaction += 1
         first = self._next
         messages = [self._message(self._transaction) for _ in range(count)]

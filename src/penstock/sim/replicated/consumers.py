@@ -1,4 +1,4 @@
-"""Consumers of a simulated pair: they settle what they got one by one, or within transactions that publish, too."""
+"""Consumers of a simulated pair: they settle messages one by one, or within transactions that also publish."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ class _Consuming(msgspec.Struct, frozen=True):
 
 
 class SimConsumer(Client):
-    """Takes what an endpoint has and settles it sooner or later; only then may more come."""
+    """Receives an endpoint's messages and settles them sooner or later; only then more may arrive."""
 
     def __init__(self, plant: "ReplicatedPlant", endpoint: str, number: int, *, is_transacting: bool) -> None:
         super().__init__(plant, f"c{number}-{endpoint}")

@@ -17,7 +17,7 @@ READ_NS_MAX = NS_PER_MS
 class RouterDisk:
     def __init__(self, world: World, randomness: SeededRandomness, sync_ns_max: int) -> None:
         self.store = SimulatedRecords[tuple[int, bytes]](world, randomness, sync_ns_max, has_group_commit=True)
-        """When each record was appended, and its content."""
+        """Append time and content of each record."""
         self._world = world
         self._randomness = randomness
 

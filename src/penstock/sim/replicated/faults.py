@@ -51,7 +51,8 @@ class ReplicatedFaultSchedule(FaultSchedule):
                 self._strike_active()
 
     def _strike_active(self) -> None:
-        """When the other router has everything, and would have to take over; else see to it that it comes to that."""
+        """Fail the active router if the other one has everything and would have to take over; otherwise repair
+        faults first."""
         active = next((each for each in self._plant.routers if each.is_in_step()), None)
         if active is None:
             self._mend()
@@ -138,8 +139,8 @@ class ReplicatedFaultSchedule(FaultSchedule):
     # Operators
 
     def _force(self, router: PairNode) -> None:
-        """Without a lease nobody forces a router while the other one may be active: that is for operators to know. One
-        that has not everything would give up what was acknowledged."""
+        """Without a lease, operators force a router only if the other one cannot be active. A router that lacks
+        messages would give up acknowledged ones."""
         other = self._other(router)
         if self._plant.options.has_lease or other.is_up or not router.is_up:
             return

@@ -53,10 +53,10 @@ class PairNode(Node):
         self._number = 0
         self.last_epoch = 0
         self.was_degraded = False
-        """When it crashed."""
+        """Time of its crash."""
         self._late: deque[Any] = deque()
         self._was_active = False
-        """When it was told what it now answers."""
+        """Time of the event in progress."""
 
     def handle(self, event: Any) -> None:
         """Events that arrive during a stall keep their order."""
@@ -80,7 +80,7 @@ class PairNode(Node):
             self._tell(event)
 
     def log(self, what: str) -> None:
-        """By true time."""
+        """Write a line with the true time to the log."""
         self.world.log.write(self.plant.world.now_ns(), self.name, what)
 
     def pair(self) -> Pair | None:
@@ -99,7 +99,8 @@ class PairNode(Node):
         return pair is not None and pair.is_active and pair.degrading.mode != "synchronous"
 
     def may_speak(self) -> bool:
-        """True if the router may send to clients: it is active, or was when it got the event that it answers."""
+        """True if the router may send to clients: it is active, or was active when it received the event in
+        progress."""
         return self._was_active or self.is_active()
 
     def is_in_step(self) -> bool:
@@ -115,7 +116,7 @@ class PairNode(Node):
         return pair is not None and pair.epoch >= epoch and not pair.router.log.is_partial
 
     def message_count(self) -> int:
-        """Messages of an active router; of a standby, only those that the active router must have, too."""
+        """Messages of an active router; of a standby, only those that the active router must have too."""
         pair = self.pair()
         if pair is None:
             return 0
@@ -203,7 +204,7 @@ class PairNode(Node):
         assert isinstance(message, Message)
         self.handle(Heard(source[0], message))
 
-    # What the core says
+    # Instructions of the core
 
     def carry_out(self, instruction: PairInstruction) -> None:
         match instruction:

@@ -1,11 +1,11 @@
-"""A pair of message routers with publishers and consumers, and what happens to them (REPL-2 to REPL-10, REPL-14).
+"""A pair of message routers with publishers and consumers, and their faults (REPL-2 to REPL-10, REPL-14).
 
-What is promised, over any crash, partition and switch, by an operator or by the lease:
+The promises, over any crash, partition and switch, by an operator or by the lease:
 
-- what was acknowledged as synchronous is delivered, everywhere where it is wanted, in its publisher's order;
-- what is delivered a second time is flagged; transactions are whole;
+- messages acknowledged as synchronous are delivered by every endpoint of their topics, in the publisher's order;
+- second deliveries are flagged; transactions are atomic;
 - under a lease two routers are never active at a time; a router that is not active delivers and acknowledges nothing;
-- when all is well again, one router is active, the other has everything, and everything published is acknowledged.
+- after all faults, one router is active, the other has every record, and everything published is acknowledged.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ PEER_NS = 40 * NS_PER_MS
 """Between two attempts to connect the routers."""
 
 SETTLING_NS_MAX = 10 * NS_PER_SECOND
-"""Until all is well, after the last fault; and until everything is consumed, after the last message."""
+"""Maximal time from the last fault until all faults are over, and from the last message until all are consumed."""
 
 LINK_TIMEOUT_NS = 150 * NS_PER_MS
 """A link on which nothing arrives for so long is ended."""
@@ -200,7 +200,7 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
         self.faults = ReplicatedFaultSchedule(self)
         self.checkers = [self.checker]
 
-    # What nodes report
+    # Reports of nodes
 
     def sends(self, node: PairNode) -> None:
         """A router delivers or acknowledges."""
@@ -268,8 +268,8 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
         self._take_turns()
 
     def _take_turns(self) -> None:
-        """The other router becomes active: it may have what nobody else has. An order may come to nothing: the voters
-        may not be of one mind in time."""
+        """Switch to the other router, which may have exclusive messages. The order may fail if the voters do not
+        agree in time."""
         active, other = sorted(self.routers, key=PairNode.is_active, reverse=True)
 
         def order() -> str:
@@ -292,7 +292,7 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
         active = [node for node in self.routers if node.is_active()]
         if len(active) != 1:
             return f"{len(active)} routers are active"
-        return "" if active[0].is_in_step() else "the other router has not got everything"
+        return "" if active[0].is_in_step() else "the other router does not have all records"
 
     def _unfinished(self) -> str:
         waiting = {each.name: len(each.waiting) for each in self.publishers if each.waiting}
@@ -300,12 +300,12 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
             return f"not everything is acknowledged: {waiting}"
         if any(each.is_committing for each in [*self.publishers, *self.consumers]):
             return "a transaction has not ended"
-        # What only the other router has was left behind by an operator's order.
+        # Messages that only the other router has were given up by an operator's order.
         kept = {node.name: node.message_count() for node in self.routers if node.is_active() or self.options.has_lease}
         return f"not everything is consumed and forgotten: {kept}" if any(kept.values()) else self._trouble()
 
     def _operate(self) -> None:
-        """Without a lease, an operator sees to it that one router is active."""
+        """Without a lease, act as the operator who makes one router active."""
         self.run(NS_PER_SECOND)
         if not self.options.has_lease and not any(node.is_active() for node in self.routers):
             max(self.routers, key=PairNode.epoch).handle(SwitchHere(is_forced=True))

@@ -1,7 +1,7 @@
-"""Subscribers of a simulated tree: they speak the protocol with code of their own, and trust nobody.
+"""Subscribers of a simulated tree: an independent implementation of the protocol that checks every frame.
 
-A subscriber delivers a message once, by its sequence; it asks for what it missed, goes elsewhere when its agent is
-gone, and moves when it is asked to. What it delivers and what it is told goes to the checkers.
+A subscriber delivers a message once, by its sequence; it requests missing messages, connects to another agent when its
+agent fails, and moves when its agent requests it. Checkers observe its deliveries and events.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -76,9 +76,9 @@ class Subscription(msgspec.Struct, eq=False):
     taste: Taste
     begin: Position = LIVE
     number: int = 0
-    """Of the stream."""
+    """Number of the stream."""
     position: int | None = None
-    """Everything up to here was delivered, or told to be missing; None: it has never been held."""
+    """Everything up to here was delivered or reported missing; None: not subscribed yet."""
     term: int = 0
     is_refused: bool = False
 
@@ -235,7 +235,7 @@ class Subscriber(Application):
 
     @property
     def progress(self) -> int:
-        """Grows with everything that it gets."""
+        """Counts every received message."""
         return sum(each.position or 0 for each in self.subscriptions)
 
     def _all_live(self, session: Session) -> bool:

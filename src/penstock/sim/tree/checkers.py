@@ -50,7 +50,7 @@ class Story(msgspec.Struct, eq=False):
     gone: list[tuple[int, int]] = []
     conflated: int = 0
     revoked_at: dict[str, int] = {}
-    """By pattern: how many messages had come before."""
+    """Number of messages before it, by pattern."""
 
 
 class StoryChecker(TreeChecker):
@@ -214,7 +214,8 @@ class CatchUpChecker(TreeChecker):
     def __init__(self, plant: "TreePlant") -> None:
         super().__init__(plant)
         self._waits: dict[str, tuple[int, int]] = {}
-        """By subscriber that is not live, though all agents are rooted: how far it is, and since when."""
+        """By subscriber that is not live although all agents are rooted: its position, and the time since which it
+        has that position."""
 
     def step(self, plant: "TreePlant") -> None:
         now_ns = plant.world.now_ns()
@@ -234,7 +235,7 @@ class CatchUpChecker(TreeChecker):
 
 
 class InfostreamChecker(TreeChecker):
-    """TREE-3: what an agent says reaches its direct neighbours, in one order, and nobody else."""
+    """TREE-3: an agent's messages reach its direct neighbours in order, and no other party."""
 
     def __init__(self, plant: "TreePlant") -> None:
         super().__init__(plant)
@@ -257,8 +258,9 @@ class InfostreamChecker(TreeChecker):
         whole = decode(packet)
         self.heard_count += 1
         self.require(
-            whole.publisher_id == id_of(node.name), f"{node.name} passes on what another said: {whole[0].topic}"
+            whole.publisher_id == id_of(node.name),
+            f"{node.name} forwards the message of another agent: {whole[0].topic}",
         )
         before = self._sequences.get(key, 0)
-        self.require(whole.sequence > before, f"{node.name} says {whole.sequence} after {before} on link {key[2]}")
+        self.require(whole.sequence > before, f"{node.name} sends {whole.sequence} after {before} on link {key[2]}")
         self._sequences[key] = whole.sequence

@@ -15,7 +15,7 @@ from penstock.wire.packet import Extension
 
 SYNC_NS_MAX = 2 * NS_PER_MS
 TAIL_HALF_SIZE = 256 * 1024
-"""Small, so that it is full now and then; a publisher's block fits, with what the root adds."""
+"""Small, so that it is sometimes full; a publisher's block fits, with the root's additions."""
 
 
 class TreeDisk:
@@ -24,7 +24,7 @@ class TreeDisk:
     def __init__(self, world: World, randomness: SeededRandomness, *, is_synced: bool) -> None:
         self.infos: dict[int, StreamInfo] = {}
         self.stores: dict[int, SimulatedRecords[bytes]] = {}
-        """By stream; record n is packet n."""
+        """Records by stream; record n is packet n."""
         self.is_root = False
         self._world = world
         self._randomness = randomness
@@ -62,8 +62,8 @@ class TreeDisk:
             self._world.after(0, store.unless_crashed(lambda: done(appended)))
 
     def _put(self, packets: bytes) -> None:
-        """Into the tail, as a store does. What is there needs not be found again: what a crash tears off here is as
-        much as a machine loses, and the tail with it."""
+        """Write to the tail, as a store does. Recovery need not find it: a crash that tears it off loses as much as
+        a failed machine."""
         if not self.tail.has_room(len(packets)):
             self.tail.turn()
         self.tail.write(packets)

@@ -36,14 +36,14 @@ class TreeEstimate(msgspec.Struct, kw_only=True):
     """Average size of a message on a link."""
     messages: int
     fan_out_ms_p50: float
-    """From the publisher to the last of all subscribers."""
+    """Time from the publisher to the last of all subscribers."""
     fan_out_ms_max: float
     first_ms_p50: float
     """To the first subscriber of all."""
     agent_link_bytes_per_s: float
-    """On the busiest link between two agents."""
+    """Load of the busiest link between two agents."""
     leaf_bytes_per_s: float
-    """Out of the busiest leaf."""
+    """Load of the busiest leaf."""
     line_share: float
     """Share of a 10 Gbit/s line that the busiest leaf uses."""
 
@@ -62,7 +62,7 @@ class EstimatedTree(TreePlant):
         self.levels = 2
         self.sent_ns: dict[tuple[int, int], int] = {}
         self.times_ns: dict[int, list[int]] = {}
-        """By sequence: until the first subscriber had it, and the last."""
+        """By sequence: the time until the first and until the last subscriber had received it."""
         self._bytes_before: dict[tuple[str, int], int] = {}
         self._began_ns = 0
         self._is_measuring = False
@@ -84,7 +84,7 @@ class EstimatedTree(TreePlant):
             wants = [Subscription(self.stream_names[0], taste)]
             self.subscribers.append(Subscriber(self, f"u{number}", [self.place_of(leaf)], wants))
 
-    # What is measured
+    # Measurements
 
     def published(self, publisher: Publisher) -> None:
         if self._is_measuring:
@@ -111,7 +111,7 @@ class EstimatedTree(TreePlant):
         return state.bytes_out / max(1, state.packets_out)
 
     def begin_measuring(self) -> None:
-        """When everybody is served."""
+        """Begin to measure, when all subscribers are served."""
         self._is_measuring = True
         self._bytes_before = self._link_bytes()
         self._began_ns = self.world.now_ns()

@@ -54,7 +54,7 @@ class TreeFaultSchedule(FaultSchedule):
             self.crash(self.randomness.choose(agents), OUTAGE_NS_MAX)
 
     def _crash_root(self) -> None:
-        """For a while; or for good, if there is a standby that takes over."""
+        """Crash the root for a while; or for good, if there is a standby that takes over."""
         plant = self._plant
         root = plant.root
         standby = plant.standby
@@ -76,13 +76,13 @@ class TreeFaultSchedule(FaultSchedule):
             self.crash(root, OUTAGE_NS_MAX)
 
     def _promote(self, standby: AgentNode) -> None:
-        """An operator does it, and looks whether it is done."""
+        """Act as an operator, and check the result."""
         standby.handle(Promote())
         if standby.became is None or standby.became.role != "root":
             self._world.after(200 * NS_PER_MS, lambda: self._promote(standby))
 
     def _look_after(self, standby: AgentNode, incarnation: int) -> None:
-        """One that was started anew before it took over waits for an operator's word."""
+        """A standby that was restarted before it took over waits for an operator."""
         if standby.incarnation != incarnation:
             self._promote(standby)
         elif standby.became is None or standby.became.role != "root":
@@ -161,8 +161,8 @@ class TreeFaultSchedule(FaultSchedule):
             self._world.after(self.randomness.below(OUTAGE_NS_MAX), subscriber.start)
 
     def _ask_from_the_past(self) -> None:
-        """A subscriber that begins with the oldest, while its agent, or one above that, gets another parent: as soon as
-        it asks, or in the middle of it."""
+        """Subscribe to the oldest messages while its agent, or an agent above it, gets another parent: at once, or
+        in the middle."""
         plant = self._plant
         subscribers = [each for each in plant.subscribers if each.is_up and not plant.is_revoked(each.name)]
         if not subscribers:
@@ -186,7 +186,7 @@ class TreeFaultSchedule(FaultSchedule):
                 return
 
     def _forget(self) -> None:
-        """The oldest of a stream is kept no longer."""
+        """Remove the older half of a stream at the root."""
         if self.randomness.chance(self._plant.options.forgets):
             root = self._plant.root
             for stream in root.disk.infos:

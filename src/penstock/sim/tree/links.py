@@ -82,7 +82,7 @@ class TreeNetwork:
         return frozenset((one, other)) in self._cut
 
     def cut(self, one: str, other: str) -> None:
-        """Nothing gets from one host to the other, and nobody is told."""
+        """Drop everything between two hosts without notice."""
         self._cut.add(frozenset((one, other)))
 
     def mend(self, one: str, other: str) -> None:
@@ -106,7 +106,7 @@ class TreeNetwork:
         target: LinkedProcess | None,
         done: Callable[[TreeEnd | None, TreeEnd | None], None],
     ) -> None:
-        """`done` has both ends, or None if nobody answers."""
+        """`done` is called with both ends, or with None if the peer does not answer."""
         delay_ns = self._randomness.below(CONNECT_NS_MAX)
         if target is None or self.is_cut(opener.name, target.name):
             self.world.after(TIMEOUT_NS if target is not None else delay_ns, lambda: done(None, None))

@@ -111,7 +111,7 @@ class AgentNode(Node):
         self._take_in(link, data)
 
     def _received_late(self, incarnation: int) -> None:
-        """In the order in which it came."""
+        """Items in the order of arrival."""
         if self.incarnation == incarnation and self.world.now_ns() >= self.stalled_until_ns:
             while self._late:
                 self._take_in(*self._late.popleft())

@@ -151,7 +151,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.publishers = [Publisher(self, f"p{number}", roots, number) for number in range(1, options.publishers + 1)]
         self.faults = TreeFaultSchedule(self)
 
-    # What there is
+    # Content of the plant
 
     @property
     def root(self) -> AgentNode:
@@ -232,7 +232,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         places = [self.place_of(each) for each in dict.fromkeys(homes)]
         return Subscriber(self, f"u{number}", places, wants, pick.choose(classes))
 
-    # What nodes report
+    # Reports of nodes
 
     def grants_of(self, name: str) -> tuple[Grant, ...] | None:
         return None
@@ -241,7 +241,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.infostream.sent(node, link, data)
 
     def informed(self, node: AgentNode, informed: Informed) -> None:
-        """For those who want to see it."""
+        """For observers of the run."""
 
     def heard(self, subscriber: Subscriber, agent: str, publisher_id: int, info: Info) -> None:
         self.world.log.write(self.world.now_ns(), subscriber.name, f"hears {info} from {agent}")
@@ -258,7 +258,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.stories.delivered(subscriber, subscription, message)
 
     def published(self, publisher: Publisher) -> None:
-        """The newest of its messages; for those who want to know when."""
+        """The newest of its messages, for callers that need its time."""
 
     def gone(self, subscriber: Subscriber, info: Gone) -> None:
         self.stories.gone(subscriber, info)
@@ -272,7 +272,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
     def revoked(self, subscriber: Subscriber, info: Revoked) -> None:
         self.stories.revoked(subscriber, info)
 
-    # What operators do
+    # Operators
 
     def revoke(self, subscriber: Subscriber) -> None:
         stream = self._randomness.choose(self.stream_names)
@@ -299,7 +299,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         return through
 
     def truth(self, stream: str) -> dict[int, Delivered]:
-        """The stream as its root has it, and had it before it dropped the oldest."""
+        """The root's stream, including messages that it has dropped since."""
         disk = self.root.disk
         number = next((number for number, info in disk.infos.items() if info.name == stream), None)
         packets = disk.stores[number].records() if number is not None else []
@@ -329,7 +329,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.world.after(pick.below(5 * NS_PER_SECOND // self.options.messages_per_s), self._publish)
 
     def settle(self) -> None:
-        """Let the tree become whole, and everybody catch up."""
+        """Wait until the tree is whole and all subscribers have caught up."""
         for subscriber in self.subscribers:
             if not subscriber.is_up:
                 subscriber.start()

@@ -17,7 +17,7 @@ MODEL_OF = {"model_id": MODEL.id, "model_version": MODEL.version}
 
 
 class Publisher(Application):
-    """Publishes at the root what it is given; keeps all of it, so that it can give again what a root has lost."""
+    """Publishes messages at the root, and keeps all of them, so that it can repeat those that a root has lost."""
 
     def __init__(self, plant: "TreePlant", name: str, places: list[str], publisher_id: int) -> None:
         super().__init__(plant, name, places)

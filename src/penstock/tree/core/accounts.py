@@ -1,4 +1,4 @@
-"""Accounts: what an agent did for each neighbour and each stream, for its accounting records (live/account_rows.py).
+"""Accounts: counts per neighbour and stream, for the agent's accounting records (live/account_rows.py).
 
 The fan-out counts live packets. Only the core knows the rest: messages fetched from the past, losses that were
 reported, and where a root began to number. The final account of a closed link waits here until it is collected.

@@ -342,7 +342,7 @@ class DistributionAgent:
         self._pass_on(self.parents.link_closed(link))
 
     def _end_child(self, link: int, refusal: Refused) -> None:
-        """Tell a child why its link closes."""
+        """Refuse a child and close its link, with the reason."""
         self._remove_child(link)
         self.downstream.refuse(link, refusal)
 
@@ -394,7 +394,8 @@ class DistributionAgent:
                 self._link_ended(notice)
 
     def _link_ended(self, notice: LinkEnded) -> None:
-        """The other side closed the link; or it broke the protocol or was too slow for its class, and is told."""
+        """The peer closed the link, or violated the protocol or was too slow for its class; in the latter cases it
+        is told."""
         self.environment.counters.add("connections_closed", cause=notice.cause)
         if notice.link in self.children and notice.cause != Cause.CLOSED:
             self.outbox.send(notice.link, Refused(notice.cause, notice.reason[:256]))
@@ -407,7 +408,7 @@ class DistributionAgent:
             self._end_child(notice.link, refusal)
 
     def _leg_block(self, notice: LegBlock) -> None:
-        """Packets of the past, on one of this agent's legs."""
+        """Packets of the past arrived on one of this agent's legs."""
         leg = self.upstream.leg(notice.link, notice.leg)
         if leg is None:
             return
@@ -555,7 +556,7 @@ class DistributionAgent:
             self.downstream.set_load(child, info.percent)
 
     def _informed_about_stream(self, link: int, info: Info) -> bool:
-        """What every link that brings streams may say. False for other kinds."""
+        """Handle a message that every link with streams may send. False for other kinds."""
         match info:
             case Through():
                 stream = self.streams.get(info.stream)
@@ -580,14 +581,14 @@ class DistributionAgent:
         return True
 
     def _gone(self, info: Gone) -> None:
-        """Messages that are missing here for good are missing for all children."""
+        """Messages that are lost for good here are lost for all children."""
         if self.membership.role == "standby":
             self.sequencer.replica.gone(info.stream, info.first, info.last)
         links = self.children.links_with(info.stream)
         self.outbox.inform(Gone(info.stream, 0, info.first, info.last), links)
 
     def _diverged(self, info: Diverged) -> None:
-        """An agent that knows where the term ended has taken back the rest already, when it learned of the end."""
+        """An agent that knows where the term ended has removed the rest already."""
         stream = self.streams.get(info.stream)
         if stream is None or not info.first or self.streams.last(info.stream) < info.first:
             return
@@ -658,13 +659,13 @@ class DistributionAgent:
     # Takeover and fencing
 
     def _promote(self) -> None:
-        """A standby that never heard of a term has nothing to go on with."""
+        """Promote a standby, unless it has never learned of a term and so has no state to continue from."""
         if self.membership.role == "standby" and self.membership.term:
             self._pass_on(self.parents.give_up())
             self.sequencer.promote()
 
     def _promotion_ns(self) -> int | None:
-        """When a standby that has lost its root takes over by itself."""
+        """The time at which a standby that has lost its root takes over by itself."""
         on = self.environment.config.on
         is_alone = self.membership.role == "standby" and self.upstream.link is None
         if not is_alone or on.root_lost != "promote" or not self.sequencer.replica.was_linked:
@@ -672,7 +673,7 @@ class DistributionAgent:
         return self.parents.lost_ns + on.promote_after_ms * NS_PER_MS
 
     def _fence(self, term: int, place: str) -> None:
-        """Another root has a higher term: this one serves nobody any more."""
+        """Another root has a higher term: stop serving."""
         if self.membership.role == "root":
             refusal = self.sequencer.fence(term, place)
             for link in self.children.links():

@@ -80,7 +80,7 @@ class CatchUp:
             self._relay(stream, leg)
 
     def _begin_after(self, stream: Stream, leg: ChildLeg, after: int) -> None:
-        """Nothing of a stream is beyond the root's last message. An agent that is behind the position cannot tell
+        """The stream has no messages beyond the root's last one. An agent that is behind the position cannot tell
         whether the position exists: its parent decides."""
         last = self._streams.last(stream.number)
         if self._membership.role == "root" or after <= last:
@@ -114,14 +114,14 @@ class CatchUp:
     # Portions
 
     def fetch(self, leg: ChildLeg, bytes_max: int) -> None:
-        """The child requests a portion; it is sent once the leg is held. One request at a time, others are ignored."""
+        """The child requests a portion, which is sent once the leg is held. Further requests are ignored until then."""
         if leg.is_live or leg.fetch_bytes:
             return
         leg.fetch_bytes = max(1, min(bytes_max, self._environment.config.fetch_bytes_max))
         self.serve(leg)
 
     def serve(self, leg: ChildLeg) -> None:
-        """Go on with the requested portion, or with finding out where the leg begins."""
+        """Continue with the requested portion, or with finding the begin of the leg."""
         if leg.is_held:
             if leg.fetch_bytes:
                 self._scheduler.add(leg)
@@ -129,20 +129,20 @@ class CatchUp:
             self.begin(leg)
 
     def serve_all(self) -> None:
-        """There is a parent, or its link has brought everything that was missed: go on with what waits for that."""
+        """A parent is connected, or its link has delivered everything that was missed: continue with waiting legs."""
         for child in self._children:
             for leg in list(child.legs.values()):
                 self.serve(leg)
 
     def abandon(self, leg: ChildLeg) -> None:
-        """The child's leg has ended, or wants something else: drop what was requested for it."""
+        """The child's leg has ended or changed: drop what was requested for it."""
         self._scheduler.remove(leg)
         key = (leg.link, leg.number)
         if self._streams.get(leg.stream) is not None and self._upstream.close_relay(leg.stream, key):
             self.relay_ended(key)
 
     def left_live(self, leg: ChildLeg, through: int) -> None:
-        """The child did not keep up. It can fetch what it missed."""
+        """The child did not keep up. It can fetch the missed messages."""
         leg.is_live, leg.through = False, through
         term = self._streams[leg.stream].term
         self._outbox.inform(Lagging(leg.stream, leg.number, through, term), [leg.link])
@@ -155,7 +155,7 @@ class CatchUp:
         return size > 0 and size + leg.fetch_bytes > PORTIONS_SIZE_MAX
 
     def _serve_portion(self, leg: ChildLeg) -> None:
-        if leg.is_live or not leg.fetch_bytes:  # the portion came another way in the meantime
+        if leg.is_live or not leg.fetch_bytes:  # the portion arrived on another path in the meantime
             return
         if self._is_complete(leg, leg.through) and self._send_from_history(leg):
             return
@@ -168,7 +168,7 @@ class CatchUp:
         return self._upstream.feed(leg.stream).coverage.since(leg.wants)
 
     def _is_complete(self, leg: ChildLeg, after: int) -> bool:
-        """True if everything that the leg wants after this sequence came, or comes, live to this agent."""
+        """True if all messages of the leg after this sequence have arrived, or will arrive, live at this agent."""
         if self._membership.role == "root":
             return True
         begun = self._complete_since(leg)
@@ -233,7 +233,7 @@ class CatchUp:
     # Relays
 
     def _relay(self, stream: Stream, leg: ChildLeg) -> None:
-        """Fetch from the parent, once everything else comes live on its link."""
+        """Fetch from the parent, once everything else arrives live on its link."""
         link = self._upstream.link
         if link is None or not self._upstream.feed(leg.stream).is_live(link) or self._upstream.is_moving:
             return
@@ -290,7 +290,7 @@ class CatchUp:
             self._outbox.send(leg.link, Refused(refused.code, refused.reason, leg.number))
 
     def relay_ended(self, child: ChildKey) -> None:
-        """The relay for this child's leg brings nothing more."""
+        """The relay for this child's leg has ended."""
         leg = self._children.leg(*child)
         if leg is not None:
             self._portion_ended(leg)
@@ -305,5 +305,5 @@ class CatchUp:
 
 
 def _up_to(packets: bytes, last: int) -> bytes:
-    """A journal may be ahead of the last distributed message; what follows that belongs to nobody yet."""
+    """Drop packets after `last`: a journal may be ahead of the last distributed message."""
     return b"".join(packet for packet in split_packets(packets) if decode(packet).sequence <= last)

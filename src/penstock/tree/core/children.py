@@ -9,7 +9,7 @@ from penstock.tree.core.events import Party
 
 
 class ChildLeg(msgspec.Struct):
-    """A child's subscription to one stream. downstream.py sets what it wants, catch_up.py how far it is."""
+    """A child's subscription to one stream. downstream.py sets its wants, catch_up.py its progress."""
 
     link: int
     number: int
@@ -22,7 +22,7 @@ class ChildLeg(msgspec.Struct):
     through: int = 0
     """If the leg is not live: the child has, or is being sent, everything up to this sequence."""
     is_held: bool = False
-    """True once it is known after which sequence the leg begins."""
+    """True once the sequence before the leg's first message is known."""
     is_live: bool = False
     fetch_bytes: int = 0
     """Size limit of the portion that the child has requested; 0: no request is open."""
@@ -55,13 +55,13 @@ class Child(msgspec.Struct):
 
 
 class ChildTable:
-    """Children by link, in the order in which they came."""
+    """Children by link, in the order of their arrival."""
 
     def __init__(self) -> None:
         self._children: dict[int, Child] = {}
 
     def __iter__(self) -> Iterator[Child]:
-        """A snapshot: children may leave while the caller goes through them."""
+        """Iterates over a snapshot: children may leave meanwhile."""
         return iter(list(self._children.values()))
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """Coverage: wants, each with the sequence after which the live flow is complete for it.
 
-Wants that cover another are found by the literal levels with which their topics begin, because there may be thousands
-and each new subscriber asks. All answers are on the safe side: "not covered" if it cannot be decided.
+Covering wants are found by the leading literal levels of their topics, because there may be thousands and each new
+subscriber needs a lookup. All answers are conservative: "not covered" if it cannot be decided.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping

@@ -67,9 +67,9 @@ class Downstream:
         self.siblings: tuple[Neighbour, ...] = ()
         """The other children of this agent's parent."""
         self._are_siblings_due = False
-        """True if the agents below are to be told of each other."""
+        """True if the agents below must be told of each other."""
         self._announced: dict[int, int] = {}
-        """By stream: the last sequence that the children were told."""
+        """By stream: the last announced sequence."""
 
     # Admission
 
@@ -80,13 +80,14 @@ class Downstream:
         self._fanout.open_link(link, brings=brings, cls=CLASSES[party.cls])
 
     def is_agent_of_tree(self, party: Party) -> bool:
-        """True if the party may be an agent of this tree; only then its term is believed."""
+        """True if the party may be an agent of this tree; only then its term is trusted."""
         config = self._environment.config
         is_listed = not config.agents or party.name in config.agents
         return party.role in AGENT_ROLES and party.tree == config.tree and is_listed
 
     def refusal_of(self, party: Party, *, is_id_taken: bool) -> Refused | None:
-        """None if the party is welcome. `is_id_taken`: its publisher id is known to belong to another party."""
+        """Return a refusal, or None if the party is accepted. `is_id_taken`: its publisher id belongs to another
+        party."""
         membership, config = self._membership, self._environment.config
         if party.tree != config.tree:
             return Refused("tree", f"this is an agent of {config.tree}, not of {party.tree}")
@@ -249,14 +250,14 @@ class Downstream:
         affected = [child for child in self._children if child.party.is_called(name)]
         for child in affected:
             child.denied = tuple(dict.fromkeys((*child.denied, *patterns)))
-            # Packets that wait for the link may be among them: the child fetches again what it may have.
+            # Packets that wait for the link may be among the revoked ones: the child fetches again what it may receive.
             self._fanout.take_back(child.link)
             self._regrant(child)
             self._inform_revoked(child, topics, reason)
         return bool(affected)
 
     def renew(self, child: Child, grants: tuple[Grant, ...] | None) -> None:
-        """A newer token. The child no longer gets what the token no longer grants, and is told."""
+        """Use a newer token. The child no longer gets topics without a grant, and is told."""
         before = {number: leg.wants for number, leg in child.legs.items()}
         child.party = msgspec.structs.replace(child.party, grants=grants)
         child.denied = self.entitlements.denied(child.party)
@@ -269,7 +270,7 @@ class Downstream:
             self._inform_revoked(child, topics, "the token no longer grants it")
 
     def _regrant(self, child: Child) -> None:
-        """Limit each leg to what is granted now; close the legs of which nothing is."""
+        """Limit each leg to its granted part; close legs without one."""
         for leg in list(child.legs.values()):
             try:
                 wants = granted(child.party.grants, child.denied, leg.asked)
@@ -288,7 +289,7 @@ class Downstream:
         for part in portions(topics):
             self._outbox.inform(Revoked(part, reason), [child.link])
 
-    # What children are told
+    # Messages to children
 
     def set_load(self, child: Child, percent: int) -> None:
         """The load of an agent below."""
@@ -316,7 +317,7 @@ class Downstream:
             self._outbox.inform(Alternates(_fitting(others)))
 
     def heartbeat(self) -> None:
-        """Tell live children how far the streams are, and conflating children what was left out for them."""
+        """Send live children the positions of the streams, and conflating children the counts of omitted messages."""
         with self._fanout:
             for stream in self._streams:
                 last = self._streams.last(stream.number)
@@ -335,12 +336,12 @@ class Downstream:
             self._outbox.inform(Through(stream.number, last, stream.term), links)
 
     def _has_everything(self, child: Child, stream: int) -> bool:
-        """Packets that wait may still be taken back, if the child turns out to be too slow for them."""
+        """Waiting packets may still be taken back, if the child is too slow for them."""
         legs = [leg for leg in child.legs.values() if leg.stream == stream]
         return bool(legs) and all(map(self._is_live, legs)) and not self._fanout.link(child.link).waiting
 
     def _is_live(self, leg: ChildLeg) -> bool:
-        """The notice that the leg has left live may still be unread: the fan-out knows."""
+        """The fan-out knows whether the leg has left live, even if the notice is unread."""
         return leg.is_live and self._fanout.is_live(leg.link, leg.number)
 
     def _inform_conflated(self, child: Child) -> None:
@@ -376,7 +377,7 @@ def _is_id_of_another(party: Party, newcomer: Party) -> bool:
 
 
 def _fitting(agents: tuple[Neighbour, ...]) -> tuple[Neighbour, ...]:
-    """As many as fit into one message, the least busy first."""
+    """The least busy agents that fit into one message."""
     found: list[Neighbour] = []
     size = 0
     for agent in sorted(agents, key=lambda each: (each.percent, each.name)):

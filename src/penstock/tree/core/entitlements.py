@@ -1,4 +1,4 @@
-"""Entitlements: what a party may receive: the grants of its token, without what was revoked by name (TREE-6)."""
+"""The entitlements of a party: the grants of its token, without revocations by name (TREE-6)."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ EVERYTHING = "!>"
 
 
 class Entitlements:
-    """Owns the revocations. Patterns that deny something have a leading `!`."""
+    """Owns the revocations. Patterns that deny topics have a leading `!`."""
 
     def __init__(self) -> None:
         self._revoked: dict[str, tuple[tuple[str, ...], str]] = {}

@@ -1,4 +1,4 @@
-"""Environment: the configuration, time, counters and accounts of an agent, as all its parts see them."""
+"""Environment: the configuration, time, counters and accounts that all parts of an agent share."""
 
 from penstock.base.counters import Counters
 from penstock.tree.config import TreeConfig
@@ -11,6 +11,6 @@ class Environment:
     def __init__(self, config: TreeConfig, counters: Counters) -> None:
         self.config = config
         self.now_ns = 0
-        """The time of the event that is being handled."""
+        """The time of the current event."""
         self.counters = counters
         self.accounts = Accounts()

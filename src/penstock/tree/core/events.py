@@ -1,27 +1,28 @@
-"""The grammar of a distribution agent: what its core is told (events) and what it answers (instructions).
+"""The events and instructions of a distribution agent's core.
 
-A **link** is a connection to another party, a number of the driver's choice, above 0 and never used again. One that the
-agent opened leads up, to its parent, or to a peer; one that it accepted leads down. Whatever comes and goes on a link
-passes through the agent's fan-out (core.fanout): the driver, or a compiled lane, gives it the bytes that came
-(receive), and sends those that wait (ready, take). After every event, links may be ready.
+A **link** is a connection to another party, with a number that the driver chooses, above 0 and never reused. A link
+that
+the agent opened leads to its parent or a peer; an accepted one leads down. All bytes of a link pass the agent's fan-out
+(kernel/_fanout.pyi): the driver, or a compiled lane, gives it received bytes (receive), and sends waiting ones (ready,
+take). After every event, links may be ready.
 
-    Start                             once, with what the disk had
+    Start                             once, with the state of the disk
     Arrived                           a party has logged in on a link that it opened
     Connected, ConnectFailed          the answer to Connect
-    Noticed                           the fan-out has notices for the core, or has taken in packets
-    LinkClosed                        a link is gone
+    Noticed                           the fan-out has notices for the core, or has accepted packets
+    LinkClosed                        a link has ended
     JournalRead, Appended             answers to ReadJournal and Append
     Renewed                           the answer to CheckToken
-    Revoke, Restore                   what a party may have, by an operator's word
-    Move, SendBack, Promote, Define, Busy, Stop    what an operator, or the node, wants
+    Revoke, Restore                   an operator's changes of rights
+    Move, SendBack, Promote, Define, Busy, Stop    orders of an operator or the node
     Tick
-        ->  Connect, Close            open a link, end one
+        ->  Connect, Close            open or end a link
             DefineStream, Append, ReadJournal    the journals of a root or standby
-            CheckToken                a child shows a newer token
-            Informed                  something was said or heard on the infostream, for people
-            Became                    the agent's place in the tree is another
+            CheckToken                a child presents a newer token
+            Informed                  a message of the infostream was sent or received, for display
+            Became                    the agent has a new place in the tree
 
-A party that is not served is told why on its link, which then is to be closed.
+A refused party gets the reason on its link, which is then closed.
 """
 
 from typing import Literal, TypeAlias
@@ -39,35 +40,35 @@ from penstock.tree.core.infostream import Info
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """A stream as a root or standby found it on its disk."""
+    """A stream found on the disk of a root or standby."""
 
     info: StreamInfo
     oldest: int
-    """The first sequence that is kept; one more than `last` if none is."""
+    """The first sequence that is kept; `last` + 1 if there is none."""
     last: int
-    """The sequence of the last message that is whole on the disk."""
+    """The sequence of the last complete message on the disk."""
 
 
 class Start(msgspec.Struct, frozen=True):
     streams: tuple[Recovered, ...] = ()
     publishers: dict[int, int] = {}
-    """By publisher id, the number up to which all its messages are kept."""
+    """By publisher id: the number up to which all its messages are stored."""
     beyond: dict[int, list[int]] = {}
-    """Numbers beyond that which are kept, too: what is before them was lost on another stream."""
+    """Stored numbers above that: the numbers before them were lost in another stream."""
     term: int = 0
-    """The highest that this root or standby has known."""
+    """The highest term that this root or standby has known."""
     was_root: bool = False
-    """Of a standby: whether it had taken over (Became with the role of a root) before it was started anew."""
+    """For a standby: True if it had taken over (Became with the role of a root) before its restart."""
     place: str = ""
-    """host:port where children connect."""
+    """host:port for children."""
     wall_ns: int = 0
-    """The wall clock at this moment."""
+    """The wall-clock time of this event."""
     bearers: dict[int, str] = {}
-    """By publisher id, whose token it showed."""
+    """By publisher id: the client whose token it presented."""
 
 
 class Party(msgspec.Struct, frozen=True):
-    """Who is at the other end of an accepted link, as the handshake, its Login and its token showed."""
+    """The party on an accepted link, according to the handshake, its Login and its token."""
 
     name: str
     role: Role
@@ -78,23 +79,23 @@ class Party(msgspec.Struct, frozen=True):
     cls: Class = "lossless"
     term: int = 0
     grants: tuple[Grant, ...] | None = None
-    """Of its token; None: it may have everything."""
+    """The token's grants; None: all."""
     subject: str = ""
-    """Whose token it is; its name is its own choice."""
+    """The token's client; the party chooses its name itself."""
 
     def is_called(self, name: str) -> bool:
         return name in (self.name, self.subject)
 
 
 class Arrived(msgspec.Struct, frozen=True):
-    """A party has logged in, on a link that it opened. Answered with Welcome or Refused."""
+    """A party has logged in on a link that it opened. Answered with Welcome or Refused."""
 
     link: int
     party: Party
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """The link that `attempt` asked for is open, its handshake done: `name` is who answered. The core logs in."""
+    """The link of this `attempt` is open, with a complete handshake: `name` is the peer. The core logs in."""
 
     attempt: int
     link: int
@@ -107,38 +108,38 @@ class ConnectFailed(msgspec.Struct, frozen=True):
 
 
 class LinkClosed(msgspec.Struct, frozen=True):
-    """A link is gone, whoever ended it; also after Close. One that the core does not know is no error."""
+    """A link has ended, on either side; also after Close. No effect for an unknown link."""
 
     link: int
     why: str = ""
 
 
 class Noticed(msgspec.Struct, frozen=True):
-    """The fan-out has notices, or has taken in live packets since it said so the last time."""
+    """The fan-out has notices, or has accepted live packets since the last Noticed."""
 
 
 class JournalRead(msgspec.Struct, frozen=True):
-    """What a journal has for a request: packets in their order, from the first that is kept and asked for."""
+    """The journal's packets for a request: in order, from the first one that is kept and requested."""
 
     request: int
     packets: bytes
     after: int
-    """The sequence before the first packet that fits the request, whether or not there is one."""
+    """The sequence before the first packet that matches the request, even if there is none."""
     through: int
-    """The sequence of the last packet here; `after` if there is none."""
+    """The sequence of the last packet; `after` if there is none."""
     is_failed: bool = False
-    """It could not be read now, and says nothing else."""
+    """The read failed; all other fields are undefined."""
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """The journal has everything of the stream up to this sequence, as surely as the configuration asks for."""
+    """The journal has the stream up to this sequence, with the configured persistence."""
 
     stream: int
     through: int
 
 
 class Renewed(msgspec.Struct, frozen=True):
-    """What a newer token grants; `refusal` says why it is no good."""
+    """The grants of a newer token; `refusal` is the reason if it is invalid."""
 
     link: int
     grants: tuple[Grant, ...] | None = None
@@ -146,30 +147,30 @@ class Renewed(msgspec.Struct, frozen=True):
 
 
 class GotToken(msgspec.Struct, frozen=True):
-    """By which agents above this one know it from now on."""
+    """The agents above this one, from now on."""
 
     token: str
 
 
 class Revoke(msgspec.Struct, frozen=True):
-    """A party may no longer have what these patterns match, nor publish it; empty: anything. The name is the party's
-    own or that of its token's bearer."""
+    """A party may no longer receive or publish topics that match these patterns; empty: any. The name is the party's
+    own, or that of its token's client."""
 
     name: str
     topics: tuple[str, ...] = ()
     reason: str = ""
     is_lasting: bool = True
-    """It holds for the party's later links as well, until Restore; else it is its token that is worth nothing."""
+    """True: also for the party's later links, until Restore; False: only its token is revoked."""
 
 
 class Restore(msgspec.Struct, frozen=True):
-    """What was revoked by name is so no longer; the party has to subscribe again."""
+    """Revocations by name end; the party has to subscribe again."""
 
     name: str
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A child is to go to another agent for the time being; `place` "": to the sibling with the least load."""
+    """Move a child to another agent temporarily; `place` "": to the sibling with the least load."""
 
     name: str
     place: str = ""
@@ -177,31 +178,31 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class SendBack(msgspec.Struct, frozen=True):
-    """A child that was sent here is to go home."""
+    """Return a child that was moved here."""
 
     name: str
     reason: str = ""
 
 
 class Promote(msgspec.Struct, frozen=True):
-    """A standby is to be the root, with the next term."""
+    """Make a standby the root, with the next term."""
 
 
 class Define(msgspec.Struct, frozen=True):
-    """At the root: a stream that there is from now on."""
+    """At the root: add a stream."""
 
     name: str
     topics: tuple[str, ...]
 
 
 class Busy(msgspec.Struct, frozen=True):
-    """How much of what it can do the agent does."""
+    """The agent's load."""
 
     percent: int
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The agent ends in order: children are told. The driver flushes, then closes."""
+    """The agent shuts down: children are told. The driver flushes, then closes."""
 
     reason: str = ""
 
@@ -233,15 +234,15 @@ Event: TypeAlias = (
 
 
 class Connect(msgspec.Struct, frozen=True):
-    """Open a link to the agent at this place; answered with Connected or ConnectFailed, within a time that the driver
-    bounds."""
+    """Open a link to the agent at this address. Answered with Connected or ConnectFailed, within a time limit of the
+    driver."""
 
     attempt: int
     place: str
 
 
 class Close(msgspec.Struct, frozen=True):
-    """End a link when what waits for it is sent, or cannot be sent soon. The core has forgotten it."""
+    """End a link when its waiting bytes are sent, or cannot be sent soon. The core has forgotten it."""
 
     link: int
     cause: str
@@ -249,28 +250,29 @@ class Close(msgspec.Struct, frozen=True):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Add packets, at these places, to the stream's journal: record n is the packet of sequence n. `cut_after`: what is
-    on the disk after that sequence is not part of the stream, and goes first."""
+    """Append packets, at these places, to the stream's journal: record n is the packet of sequence n. `cut_after`:
+    remove records after that sequence first, because they are not part of the stream."""
 
     stream: int
     packets: bytes
     offsets: NDArray[numpy.uint32]
     sizes: NDArray[numpy.uint32]
     through: int
-    """The sequence of the last one."""
+    """The sequence of the last packet."""
     cut_after: int | None = None
     is_in_tail: bool = False
-    """The tail has them already, and they are distributed."""
+    """The tail has the packets already, and they are distributed."""
 
 
 class DefineStream(msgspec.Struct, frozen=True):
-    """A root or standby has a stream to keep that it had not, or one with a newer term."""
+    """A root or standby has a new stream to store, or one with a newer term."""
 
     info: StreamInfo
 
 
 class ReadJournal(msgspec.Struct, frozen=True):
-    """Packets of the stream after a sequence, or from a time on (`time_ns` not None): the first that are kept."""
+    """Read packets of the stream after a sequence, or from a time on (`time_ns` not None): the first ones that are
+    kept."""
 
     request: int
     stream: int
@@ -287,7 +289,7 @@ class CheckToken(msgspec.Struct, frozen=True):
 
 
 class Informed(msgspec.Struct, frozen=True):
-    """Something was said to children (`link` 0: to all of them), or heard from a parent or peer."""
+    """A message was sent to children (`link` 0: to all), or received from a parent or peer."""
 
     direction: Literal["said", "heard"]
     link: int
@@ -296,7 +298,7 @@ class Informed(msgspec.Struct, frozen=True):
 
 
 class Became(msgspec.Struct, frozen=True):
-    """What the agent is now."""
+    """The agent's current role and place."""
 
     role: Literal["root", "standby", "agent", "fenced"]
     is_rooted: bool

@@ -1,7 +1,7 @@
-"""The infostream: what an agent tells its direct neighbours, as messages of stream 0 (docs/reference/protocol/tree.md).
+"""The infostream: messages of an agent to its direct neighbours, as stream 0 (docs/reference/protocol/tree.md).
 
 Each kind is a type here, has a topic `infostream.<kind>`, and is a record of one of the shipped models tree_*. An agent
-numbers what it says, whomever it says it to; a child hears all of it in that order, and passes nothing on.
+numbers its messages, whichever neighbours they go to; a child receives all of its own in that order, and forwards none.
 
     packet = Infostream("leaf-1").encode(Through(stream=1, last=70), now_ns)
     decode_info(packet).info == Through(stream=1, last=70)
@@ -23,18 +23,18 @@ STREAM = 0
 NAME = "infostream"
 PREFIX = "infostream."
 TEXT_SIZE_MAX = 1_024
-"""Bytes of a list in one message."""
+"""Maximum size of a list in one message."""
 
 INFO_PACKET_SIZE_MAX = 16_384
 
 
 def id_of(name: str) -> int:
-    """A publisher id for the name of a tree or an agent: the same everywhere, never 0."""
+    """A publisher id for the name of a tree or an agent: equal everywhere, never 0."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") | 1
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """An agent that a child could go to."""
+    """An agent that a child could move to."""
 
     name: str
     place: str
@@ -53,7 +53,7 @@ class Neighbour(msgspec.Struct, frozen=True):
 
 
 class Path(msgspec.Struct, frozen=True):
-    """Where this agent is."""
+    """The place of this agent."""
 
     kind: ClassVar[str] = "path"
     model: ClassVar[str] = "tree_path"
@@ -64,13 +64,14 @@ class Path(msgspec.Struct, frozen=True):
 
 
 class ParentLost(msgspec.Struct, frozen=True):
-    """This agent has no parent any more. It looks for another by its own table; so may its children, by theirs."""
+    """This agent has lost its parent, and looks for another by its own rules. Its children may do so, too, by
+    theirs."""
 
     kind: ClassVar[str] = "parent_lost"
     model: ClassVar[str] = "tree_path"
     agent: str
     other: str
-    """The parent that it had."""
+    """The lost parent."""
     term: int
 
 
@@ -87,7 +88,7 @@ class ParentFound(msgspec.Struct, frozen=True):
 
 
 class Through(msgspec.Struct, frozen=True):
-    """The child has everything that it wants of the stream up to this sequence."""
+    """The child has all messages of its legs in the stream up to this sequence."""
 
     kind: ClassVar[str] = "through"
     model: ClassVar[str] = "tree_position"
@@ -97,7 +98,7 @@ class Through(msgspec.Struct, frozen=True):
 
 
 class Lagging(msgspec.Struct, frozen=True):
-    """The child did not keep up: its leg is not live any more, and it has what it wants up to here. It is to fetch the
+    """The child did not keep up: its leg is no longer live, and is complete up to here. The child has to fetch the
     rest."""
 
     kind: ClassVar[str] = "lagging"
@@ -109,18 +110,18 @@ class Lagging(msgspec.Struct, frozen=True):
 
 
 class Conflated(msgspec.Struct, frozen=True):
-    """A receipt: messages were left out for newer ones of the same topic, as the child's class allows."""
+    """A receipt: messages were replaced by newer ones of the same topic, as the child's class allows."""
 
     kind: ClassVar[str] = "conflated"
     model: ClassVar[str] = "tree_position"
     stream: int
     count: int
     last: int
-    """The newest sequence before which they were."""
+    """The newest sequence before which messages were omitted."""
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """A receipt: messages from `first` to `last` are kept nowhere any more; the leg goes on after them."""
+    """A receipt: messages from `first` to `last` are no longer kept anywhere; the leg continues after them."""
 
     kind: ClassVar[str] = "gone"
     model: ClassVar[str] = "tree_position"
@@ -131,8 +132,8 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 class Diverged(msgspec.Struct, frozen=True):
-    """A receipt: what came as messages from `first` to `last` of this term was only known to a root that is lost. The
-    stream goes on with others of the same sequences."""
+    """A receipt: messages from `first` to `last` of this term were known only to a root that was lost. The stream
+    continues with other messages of the same sequences."""
 
     kind: ClassVar[str] = "diverged"
     model: ClassVar[str] = "tree_position"
@@ -151,7 +152,7 @@ class Siblings(msgspec.Struct, frozen=True):
 
 
 class Alternates(msgspec.Struct, frozen=True):
-    """Agents beside this one: where its children can go when they lose it."""
+    """Siblings of this agent: where its children can go when they lose it."""
 
     kind: ClassVar[str] = "alternates"
     model: ClassVar[str] = "tree_agents"
@@ -159,7 +160,7 @@ class Alternates(msgspec.Struct, frozen=True):
 
 
 class MoveTo(msgspec.Struct, frozen=True):
-    """The child is asked to have another parent for the time being."""
+    """Asks the child to change to another parent temporarily."""
 
     kind: ClassVar[str] = "move"
     model: ClassVar[str] = "tree_order"
@@ -168,7 +169,7 @@ class MoveTo(msgspec.Struct, frozen=True):
 
 
 class ReturnTo(msgspec.Struct, frozen=True):
-    """The child is asked to go back to the agent that sent it."""
+    """Asks the child to return to the agent that moved it."""
 
     kind: ClassVar[str] = "return"
     model: ClassVar[str] = "tree_order"
@@ -177,7 +178,7 @@ class ReturnTo(msgspec.Struct, frozen=True):
 
 
 class Stopping(msgspec.Struct, frozen=True):
-    """This agent ends in order; its children do as if they had lost it."""
+    """This agent shuts down; its children react as to a loss."""
 
     kind: ClassVar[str] = "stopping"
     model: ClassVar[str] = "tree_order"
@@ -186,7 +187,7 @@ class Stopping(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """How busy this agent is."""
+    """The load of this agent."""
 
     kind: ClassVar[str] = "load"
     model: ClassVar[str] = "tree_order"
@@ -195,7 +196,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Revoked(msgspec.Struct, frozen=True):
-    """The child gets no more on these topics; none named: of anything."""
+    """The child gets no more messages on these topics; empty: on all topics."""
 
     kind: ClassVar[str] = "revoked"
     model: ClassVar[str] = "tree_revoked"
@@ -204,7 +205,7 @@ class Revoked(msgspec.Struct, frozen=True):
 
 
 class StreamDefined(msgspec.Struct, frozen=True):
-    """There is a stream, or a known one goes on in a new term."""
+    """A new stream, or a known one in a new term."""
 
     kind: ClassVar[str] = "stream"
     model: ClassVar[str] = "tree_stream"
@@ -216,7 +217,7 @@ class StreamDefined(msgspec.Struct, frozen=True):
 
 
 class Root(msgspec.Struct, frozen=True):
-    """Who is the root; told on from agent to agent."""
+    """The current root, forwarded from agent to agent."""
 
     kind: ClassVar[str] = "root"
     model: ClassVar[str] = "tree_root"
@@ -255,7 +256,7 @@ _FIELDS = {kind: msgspec.structs.fields(kind) for kind in KINDS}
 
 
 class ReceivedInfo(NamedTuple):
-    """A message of the infostream as it came."""
+    """A received message of the infostream."""
 
     publisher_id: int
     sequence: int
@@ -263,14 +264,14 @@ class ReceivedInfo(NamedTuple):
 
 
 class Infostream:
-    """What one agent says: encodes and numbers it."""
+    """Encodes and numbers the messages of one agent."""
 
     def __init__(self, agent: str) -> None:
         self._id = id_of(agent)
         self.sequence = 0
 
     def encode(self, info: Info, term: int = 0) -> bytes:
-        """The packet of the next sequence."""
+        """Return the packet with the next sequence."""
         self.sequence += 1
         packer = Packer(self._id, STREAM, term, first_sequence=self.sequence, packet_size_max=INFO_PACKET_SIZE_MAX)
         model = model_of(type(info))
@@ -284,7 +285,7 @@ class Infostream:
 
 
 def decode_info(packet: bytes) -> ReceivedInfo:
-    """What a packet of stream 0 says; PacketError if that is nothing known or not well formed."""
+    """Decode a packet of stream 0. Raise PacketError if it is unknown or invalid."""
     whole = decode(packet)
     if whole.group != STREAM or len(whole) != 1:
         raise PacketError("is no message of an infostream", cause=Cause.MESSAGE, where="infostream")
@@ -305,7 +306,7 @@ def model_of(kind: type[Info]) -> MessageModel:
 
 
 def portions(texts: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """A list of texts, cut so that each part fits one message; a text that fits none is left out."""
+    """Split a list of texts into parts that fit into one message; longer texts are dropped."""
     found: list[tuple[str, ...]] = []
     part: list[str] = []
     size = 0

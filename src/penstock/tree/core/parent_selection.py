@@ -278,7 +278,7 @@ class ParentSelection:
     # The parent
 
     def _use(self, attempt: ConnectionAttempt) -> int:
-        """The agent of this attempt is the parent; its link."""
+        """Make the agent of this attempt the parent. Return its link."""
         del self._attempts[attempt.number]
         assert attempt.link is not None
         self._upstream.use_parent(attempt.link)

@@ -1,7 +1,7 @@
-"""PortionScheduler: which leg gets the next portion of the past (TREE-5, TREE-10).
+"""PortionScheduler: decides which leg gets the next portion of the past (TREE-5, TREE-10).
 
 A few portions are sent per turn of the core, round-robin over links. On each link only a limited number of bytes is
-requested or waits to be sent, so that children far behind cost neither memory nor the time of those that are live.
+requested or waits to be sent, so that children far behind cost neither memory nor the time of live children.
 """
 
 from collections import deque

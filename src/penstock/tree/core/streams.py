@@ -34,7 +34,7 @@ class Stream:
 
 
 class StreamTable:
-    """Owns the streams and their terms; how far each one is, the fan-out knows."""
+    """Owns the streams and their terms; the fan-out has their positions."""
 
     def __init__(self, environment: Environment, fanout: Fanout) -> None:
         self._environment = environment

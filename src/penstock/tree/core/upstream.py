@@ -1,9 +1,10 @@
-"""Upstream: the legs that an agent has at its parent and its peers: of each stream, what its children want (TREE-2).
+"""Upstream: the legs of an agent at its parent and its peers, for the wants of its children (TREE-2).
 
-An agent asks a new parent for everything that its children want of a stream with one leg, after the last message that
-it has: the **main** leg. Its packets are accepted in order, like live packets. A new want gets a leg of its own, first
-on behalf of the child that has it (a **relay**, catch_up.py); once that leg is live, its wants are part of the common
-flow. Now and then all legs of a stream are merged into one main leg for what is still wanted.
+An agent opens one leg per stream at a new parent, for everything that its children want after the last message that it
+has: the **main** leg. Its packets are accepted in order, like live packets. A new want gets a leg of its own, first on
+behalf of the child that has it (a **relay**, catch_up.py); once that leg is live, its wants are part of the common
+flow.
+Periodically all legs of a stream are merged into one main leg for the current wants.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from penstock.tree.core.outbox import Outbox
 from penstock.tree.core.streams import WHOLE_STREAM, Stream, StreamTable
 
 MERGE_INTERVAL_NS = NS_PER_SECOND
-"""How often the legs of a stream are compared with what is wanted."""
+"""Interval in which the legs of a stream are compared with the current wants."""
 
 ChildKey = tuple[int, int]
 """A child's leg: its link and number."""
@@ -350,7 +351,7 @@ class Upstream:
     # Time
 
     def tick(self) -> None:
-        """Close what nobody wants any more, and merge the legs of each stream into one."""
+        """Close unused legs, and merge the legs of each stream into one."""
         if self._environment.now_ns - self._merged_ns < MERGE_INTERVAL_NS:
             return
         self._merged_ns = self._environment.now_ns

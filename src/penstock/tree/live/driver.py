@@ -321,7 +321,7 @@ class LiveAgent:
     # How it is
 
     def status(self, links_max: int = STATUS_LINKS_MAX) -> AgentStatus:
-        """With at most so many of its links. May be called in any thread."""
+        """Return the status with at most `links_max` links. May be called in any thread."""
         return observed(
             self._core,
             links_max,

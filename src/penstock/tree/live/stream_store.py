@@ -257,8 +257,8 @@ class StreamStore:
     # Publishers
 
     def note_publishers(self, marks: PublisherPositions) -> None:
-        """How far publishers are, all of whose messages have been appended; so that the next start need not read all
-        streams."""
+        """Store the publishers' positions, whose messages have all been appended, so that the next start need not
+        read all streams."""
         through = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
         beyond = {key: sorted(each) for key, each in marks.beyond.items()}
         known = Publishers(through, dict(marks.through), beyond, dict(marks.bearers))

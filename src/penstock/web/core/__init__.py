@@ -1,1 +1,1 @@
-"""What the console shows and who may see it, without I/O."""
+"""The data that the console shows and the access to it, without I/O."""

@@ -1,4 +1,4 @@
-"""Who may what, who is there and what was done, as the console shows it."""
+"""Entitlements, connected clients and the audit log, as the console shows them."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The operators' picture as one document: the rows of `penstock top`, and who gives to whom; no I/O."""
+"""The operators' picture as one document: the rows of `penstock top`, and the links between nodes. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, TypeVar
@@ -22,7 +22,7 @@ from penstock.tree.config import AgentConfig
 from penstock.tree.core.status import AgentStatus
 
 ROWS_MAX = 500
-"""Of streams, losses, consumers and endpoints that are sent; `counts` says how many there are."""
+"""Maximum number of streams, losses, consumers and endpoints that are sent; `counts` has the totals."""
 
 LinkKind: TypeAlias = Literal["feed", "records", "tree", "peer", "standby"]
 LinkState: TypeAlias = Literal["up", "down", "unknown"]
@@ -35,15 +35,15 @@ class ShownNode(NodeRow, frozen=True, kw_only=True):
     """The feed of an adapter, the tree of an agent."""
 
     place: str = ""
-    """active or backup, root or leaf, …: what it is among its group."""
+    """The role within its group: active or backup, root or leaf, …"""
 
     parent: str = ""
     actions: tuple[str, ...] = ()
-    """What an operator can do with it now."""
+    """Actions that an operator can take with the node now."""
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """Who gives to whom."""
+    """A flow of data from one node to another."""
 
     source: str = msgspec.field(name="from")
     target: str = msgspec.field(name="to")
@@ -69,7 +69,7 @@ class PictureDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind
 
 
 class Topology:
-    """How the nodes of a plant hang together: by its document, and by what they say of themselves."""
+    """The links between the nodes of a plant, from its document and from the nodes' reports."""
 
     def __init__(self, plant: Plant) -> None:
         self._plant = plant
@@ -125,7 +125,7 @@ class Topology:
                 place = reading.detail
         return ShownNode(**msgspec.structs.asdict(row), group=group, place=place, parent=parent)
 
-    # Who gives to whom
+    # Links
 
     def _links(self, nodes: Mapping[str, ShownNode], said: Mapping[str, Reading]) -> list[Link]:
         links = list[Link]()
@@ -145,7 +145,7 @@ class Topology:
         return links
 
     def _sources(self, config: NodeConfig, said: Reading | None) -> list[tuple[str, LinkKind]]:
-        """By the plant's document; an agent's parent and peers are those that it has now."""
+        """Return the sources of a node in the plant's document; agents report their current parent and peers."""
         match config:
             case AgentConfig():
                 feeds: list[tuple[str, LinkKind]] = []
@@ -167,7 +167,7 @@ class Topology:
             return []
         kind: LinkKind = "standby" if said.status.state == "standby" else "tree"
         parent: list[tuple[str, LinkKind]] = [(said.status.parent, kind)] if said.status.parent else []
-        # of two peers, the first by name tells: one link, one line
+        # only the first of two peers by name reports the link
         peers = [each.name for each in said.status.links if each.role == "peer" and each.name < config.name]
         return [*parent, *((name, "peer") for name in peers)]
 
@@ -175,7 +175,7 @@ class Topology:
         return [name for name, config in self._plant.nodes.items() if type(config) is kind]
 
     def _at_port(self, port: int) -> str:
-        """The distribution node that is reached there."""
+        """The distribution node at this port."""
         for name, config in self._plant.nodes.items():
             if isinstance(config, PlantConfig | MuxConfig | EdgeConfig) and config.control.port == port:
                 return name
@@ -183,7 +183,7 @@ class Topology:
 
 
 def with_actions(node: ShownNode, *, can_control: bool) -> ShownNode:
-    """What an operator can do with it now."""
+    """Add the actions that an operator can take with the node now."""
     actions = []
     if can_control and node.state != State.UNREACHABLE:
         actions.append("kill")

@@ -1,5 +1,5 @@
-"""What operators do: orders to the supervisor of the plant, to agents and to the administration server, and the log of
-who did what, why, and what came of it."""
+"""Actions of operators: orders to the supervisor of the plant, to agents and to the administration server, with a
+log of the operator, the reason and the outcome."""
 
 import asyncio
 import os
@@ -57,7 +57,7 @@ class Promote(NodeAction, frozen=True, kw_only=True, tag="promote"):
 
 
 class Return(NodeAction, frozen=True, kw_only=True, tag="return"):
-    """`node` is the agent that is told; it is about the child."""
+    """Orders the agent `node` to let a child return to its own parent."""
 
     child: Name
 
@@ -97,7 +97,7 @@ class ActionAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="audit"):
-    """One line of the log."""
+    """One line of the action log."""
 
     time_ms: float
     client: str
@@ -106,7 +106,7 @@ class ActionLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     subject: str
     reason: str
     outcome: Literal["asked", "done", "refused"]
-    """What is asked for is written before anything is done, in the file only."""
+    """`asked` is written before the action is carried out, and only to the file."""
 
     code: str = ""
     detail: str = ""
@@ -130,15 +130,15 @@ class ActionLog:
             raise ConfigurationError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
     async def note_asked(self, line: ActionLine) -> None:
-        """Raises if it cannot be written: what leaves no trace is not done."""
+        """Write a request to the log, or raise: an action that cannot be logged is not carried out."""
         try:
             await asyncio.to_thread(self._write, line)
         except OSError as error:
             log.error("action_log_failed", error=error.strerror)
             raise ConfigurationError(
-                f"the log of actions cannot be written: {error.strerror}",
+                f"cannot write the action log: {error.strerror}",
                 where=str(self._path),
-                hint="see to the disk of the console; nothing was done",
+                hint="check the disk of the console; the action was not carried out",
             ) from None
 
     async def note_outcome(self, line: ActionLine) -> None:
@@ -149,7 +149,8 @@ class ActionLog:
         try:
             await asyncio.to_thread(self._write, line)
         except OSError as error:
-            log.error("action_log_failed", error=error.strerror)  # it is done, and everybody who looks was told
+            # the action is carried out, and watching operators were notified
+            log.error("action_log_failed", error=error.strerror)
 
     def _write(self, line: ActionLine) -> None:
         rest = memoryview(msgspec.json.encode(line) + b"\n")
@@ -181,8 +182,8 @@ class Actions:
         self._log = log
 
     async def carry_out(self, session: Session, address: str, action: AnyAction) -> ActionAnswer:
-        """The outcome of every operator action is written to the action log; attempts of other clients go only to the
-        process log, so that they cannot fill the disk."""
+        """Carry out an action. The action log has the request and outcome of every operator's action; attempts of
+        other clients are only in the process log, so that they cannot fill the disk."""
         name = str(type(action).__struct_config__.tag)
         await self._check_role(session, address, name)
         asked = ActionLine(
@@ -204,7 +205,7 @@ class Actions:
         return ActionAnswer(action=name, subject=action.subject, detail=detail)
 
     async def _check_role(self, session: Session, address: str, name: str) -> None:
-        """As the administration server says now: a role may have been taken away since the login."""
+        """Check the role at the administration server: it may have been withdrawn since the login."""
         await asyncio.to_thread(session.read_roles, time.monotonic_ns())
         if not session.is_operator:
             log.warning("action_refused", client=session.client, address=address, action=name, code=ForbiddenError.code)
@@ -217,15 +218,15 @@ class Actions:
                 return await self._ordered(Order("kill", node, action.reason))
             case Promote(node=node) if isinstance(self._plant.nodes.get(node), AgentConfig):
                 await self._order_agent(session, node, TreeOrder(1, "promote", reason=action.reason))
-                return "it becomes the root"
+                return "the node becomes the root"
             case Move(node=node, child=child, to=to):
                 place = place_of(self._agent(to))
                 order = TreeOrder(1, "move", party=child, place=place, reason=action.reason)
                 await self._order_agent(session, node, order)
-                return f"{child} is asked to go to {to}"
+                return f"{child} was asked to change to {to}"
             case Return(node=node, child=child):
                 await self._order_agent(session, node, TreeOrder(1, "return", party=child, reason=action.reason))
-                return f"{child} is asked to return"
+                return f"{child} was asked to return"
             case Promote(node=node):
                 self._check_node(node)
                 return await self._ordered(Order("promote", node, action.reason))
@@ -234,10 +235,10 @@ class Actions:
                 return f"{len(answer.subscriptions)} subscriptions ended"
             case Restore(client=client):
                 await asyncio.to_thread(session.admin.restore, client)
-                return "every revocation was taken back"
+                return "all revocations were undone"
 
     async def _order_agent(self, session: Session, name: str, order: TreeOrder) -> None:
-        """As the operator's own: the agent has a list of those who may give orders."""
+        """Send an order with the operator's own token, because the agent checks who may give orders."""
         agent = self._agent(name)
         brokered = await asyncio.to_thread(session.admin.subscribe, (">",))
         try:
@@ -248,12 +249,12 @@ class Actions:
     def _agent(self, name: str) -> AgentConfig:
         config = self._plant.nodes.get(name)
         if not isinstance(config, AgentConfig):
-            raise NotFoundError(f"there is no agent {name!r}")
+            raise NotFoundError(f"unknown agent {name!r}")
         return config
 
     def _check_node(self, name: str) -> None:
         if name not in self._plant.nodes:
-            raise NotFoundError(f"there is no node {name!r}")
+            raise NotFoundError(f"unknown node {name!r}")
 
     async def _ordered(self, order: Order) -> str:
         return await asyncio.to_thread(give_order, self._plant.path, order)
@@ -264,7 +265,7 @@ def _ended(asked: ActionLine, **outcome: Any) -> ActionLine:
 
 
 def is_supervised(plant: Plant) -> bool:
-    """Whether there is somebody here who takes orders."""
+    """True if a supervisor on this machine accepts orders."""
     try:
         give_order(plant.path, Order("look"))
     except PenstockError:

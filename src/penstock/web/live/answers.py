@@ -17,14 +17,14 @@ STATUSES = {
     "unreachable": HTTPStatus.BAD_GATEWAY,
     "connection-lost": HTTPStatus.BAD_GATEWAY,
 }
-"""By the error's code; every other one is a bad request."""
+"""By error code; all other errors are bad requests."""
 
 
 class Answer(Response):
     media_type = "application/json"
 
     async def denial(self, send: Send) -> None:
-        """Instead of opening a WebSocket."""
+        """Refuse to open a WebSocket."""
         await send(
             {"type": "websocket.http.response.start", "status": self.status_code, "headers": list(self.raw_headers)}
         )

@@ -1,4 +1,4 @@
-"""The HTTP side of the console: its routes, who may use them, and what each answers."""
+"""The HTTP routes of the console, with their access checks and answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ from penstock.web.live.service import ConsoleService
 from penstock.web.live.sessions import Session, SessionDocument
 
 ASSETS = Path(__file__).parents[1] / "assets"
-HINT = "docs/reference/protocol/console.md says what is expected"
+HINT = "docs/reference/protocol/console.md describes the format"
 JSON = "application/json"
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -52,7 +52,7 @@ class LoginRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Assets(StaticFiles):
-    """Asked for again with their tags, so that a new version shows at once."""
+    """Serves files that browsers revalidate on each use, so that a new version shows at once."""
 
     def file_response(self, *arguments: object, **options: object) -> Response:
         response: Response = super().file_response(*arguments, **options)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ class Assets(StaticFiles):
 
 
 class ConsoleApp:
-    """The routes of one console; `app` is for a web server. `page_token` is that of its pages, if they have one."""
+    """The routes of one console; `app` is for a web server. `page_token` is the token of its pages, if any."""
 
     def __init__(self, service: ConsoleService, page_token: BearerToken | None) -> None:
         self._service = service
@@ -90,7 +90,7 @@ class ConsoleApp:
         ]
         self.app = Starlette(routes=routes, exception_handlers={HTTPException: self._on_http_error})
 
-    # From a request to an answer
+    # Handling a request
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
         async def guarded(request: Request) -> Response:
@@ -104,7 +104,7 @@ class ConsoleApp:
                 return refusal(error)
             except Exception as error:
                 log.error("failed", path=request.url.path, error=repr(error))
-                return refusal(PenstockError("the console made a mistake", hint="its log says more"))
+                return refusal(PenstockError("internal error of the console", hint="see its log"))
 
         return guarded
 
@@ -122,8 +122,8 @@ class ConsoleApp:
     async def _on_http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
-            return refusal(RequestError("a body is application/json", hint=HINT), error.status_code)
-        return refusal(NotFoundError("there is no such path or method", hint=HINT), error.status_code)
+            return refusal(RequestError("the body must be application/json", hint=HINT), error.status_code)
+        return refusal(NotFoundError("unknown path or method", hint=HINT), error.status_code)
 
     # Sessions
 
@@ -168,12 +168,12 @@ class ConsoleApp:
         )
 
     async def _stream(self, socket: WebSocket) -> None:
-        """The gateway: one of its subprotocols has to be asked for."""
+        """Serve the gateway. The browser has to request one of its subprotocols."""
         service = self._service
         spoken = next((each for each in SUBPROTOCOLS if each in socket.scope["subprotocols"]), None)
         if spoken is None:
             await socket.send_denial_response(
-                refusal(ForbiddenError("no subprotocol that is spoken here", hint=", ".join(SUBPROTOCOLS)))
+                refusal(ForbiddenError("unknown subprotocol", hint=", ".join(SUBPROTOCOLS)))
             )
             return
 
@@ -189,7 +189,7 @@ class ConsoleApp:
 
         await self._listener.open(socket, talk, spoken)
 
-    # What there is to see
+    # Reading
 
     async def _picture(self, request: Request) -> Response:
         session = self._session(request)
@@ -199,7 +199,7 @@ class ConsoleApp:
                 async with asyncio.timeout(self._service.config.limits.body_s):
                     newest = await self._service.watcher.wait_newer(0)
             except TimeoutError:
-                raise UnreachableError("nothing has been seen yet", hint="ask again") from None
+                raise UnreachableError("the nodes were not polled yet", hint="try again") from None
         return answer(self._service.shown(newest, session))
 
     async def _entitlements(self, request: Request) -> Response:
@@ -208,7 +208,7 @@ class ConsoleApp:
     async def _audit(self, request: Request) -> Response:
         text = request.query_params.get("after", "0")
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise RequestError(f"after is a number, not {text[:40]!r}", where="/api/audit", hint=HINT)
+            raise RequestError(f"`after` must be a number, not {text[:40]!r}", where="/api/audit", hint=HINT)
         return answer(await self._service.audit(self._session(request), int(text)))
 
     async def _act(self, request: Request) -> Response:
@@ -219,7 +219,7 @@ class ConsoleApp:
     async def _index(self, request: Request) -> Response:
         page = ASSETS / "index.html"
         if not page.exists():
-            return refusal(NotFoundError("this console has no page", hint="the API is there"))
+            return refusal(NotFoundError("this console has no page", hint="only its API is available"))
         return FileResponse(page, headers={"cache-control": "no-cache"})
 
     def _refuse_page(self, error: TokenError) -> Response:

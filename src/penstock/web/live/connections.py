@@ -1,4 +1,4 @@
-"""WebSockets of the console: who may open one, what ends it, and the page that watches."""
+"""WebSockets of the console: their admission and end, and the one for watching pages."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ log = logger("console.socket")
 
 
 class Closing(Exception):
-    """Ends a WebSocket with this code."""
+    """Raised to end a WebSocket with this code."""
 
     def __init__(self, close_code: int, reason: str) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ class BrowserConnection:
         await self.send_text(msgspec.json.encode(document).decode())
 
     async def send_text(self, text: str) -> None:
-        """Waits while the browser does not read, but not for long."""
+        """Send a text. Waits while the browser does not read, up to a limit."""
         await self._sent(lambda: self._socket.send_text(text))
 
     async def send_bytes(self, data: bytes) -> None:
@@ -66,7 +66,7 @@ class BrowserConnection:
 
 
 class WebSocketListener:
-    """Serves /ws/watch, and opens and checks the sessions of all WebSockets of the console."""
+    """Serves /ws/watch, and opens all WebSockets of the console after checking the session."""
 
     def __init__(self, service: ConsoleService) -> None:
         self._service = service
@@ -75,7 +75,7 @@ class WebSocketListener:
         await self.open(socket, self._watch)
 
     async def open(self, socket: WebSocket, talk: Talk, subprotocol: str | None = None) -> None:
-        """Talk with a browser that has a session, until one of the two, or the session, is over."""
+        """Run `talk` with a browser that has a session, until either side or the session ends."""
         service = self._service
         await socket.accept(subprotocol)
         try:
@@ -109,9 +109,10 @@ class WebSocketListener:
             service.counters.add("connections_closed", cause=Cause.CLOSED)
 
     async def _close(self, socket: WebSocket, code: int, reason: str) -> None:
-        """Says why, if the browser reads it; the connection ends with the talk, in any case."""
+        """Send the reason, if the browser reads it; the connection ends in any case."""
         if socket.application_state is WebSocketState.CONNECTED:
-            with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):  # the browser was quicker
+            # the browser has disconnected already
+            with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
                 async with asyncio.timeout(self._service.config.limits.stuck_s):
                     await socket.close(code, reason[:120])
 
@@ -144,7 +145,7 @@ class WebSocketListener:
 
 
 async def first_of(*talks: Awaitable[None]) -> None:
-    """Until one of these ends or fails; the others are cancelled."""
+    """Run until one of these ends or fails; the others are cancelled."""
     tasks = [asyncio.ensure_future(talk) for talk in talks]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -157,6 +158,6 @@ async def first_of(*talks: Awaitable[None]) -> None:
 
 
 async def refuse_input(connection: BrowserConnection) -> None:
-    """A page that only watches says nothing."""
+    """End the WebSocket of a watching page that sends a message."""
     await connection.receive()
-    raise Closing(GARBAGE, "nothing is to be said here")
+    raise Closing(GARBAGE, "this WebSocket accepts no messages")

@@ -1,5 +1,5 @@
-"""The outer wall of the console: requests for other hosts and from pages of other sites are refused before anything
-looks at them, and every answer tells the browser what the page may do, which is little."""
+"""The first check of every request: requests for other hosts and from pages of other sites are refused, and every
+answer carries headers that restrict the page."""
 
 from collections.abc import Iterable
 
@@ -27,7 +27,7 @@ HEADERS = {
 }
 STRICT_TRANSPORT = "max-age=31536000"
 OWN_SITES = ("same-origin", "none")
-"""What browsers say of requests that no other site has part in."""
+"""Values of Sec-Fetch-Site for requests without another site's involvement."""
 
 TEXT_SHOWN = 80
 PORTS = {"http": "80", "https": "443"}
@@ -36,7 +36,7 @@ log = logger("console.guard")
 
 
 class Guard:
-    """Around the application; `port` is set when it is known."""
+    """Wraps the application; call listen_at() when the port is known."""
 
     def __init__(self, app: ASGIApp, config: ConsoleConfig, counters: Counters) -> None:
         self._app = app
@@ -46,8 +46,8 @@ class Guard:
         self._hosts: frozenset[str] = frozenset()
 
     def listen_at(self, port: int) -> None:
-        """The console is reached here; it takes requests for its own names only, so that no name that somebody else
-        lets lead to this address opens it."""
+        """Set the console's port. Only requests for its own host names are accepted, so that a foreign DNS name that
+        resolves to this address cannot be used to reach it."""
         names = [self._config.host, *(("localhost", "127.0.0.1", "::1") if is_loopback(self._config.host) else ())]
         own = [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in names]
         self._hosts = frozenset(_spellings((*own, *self._config.hosts), PORTS[self._scheme]))
@@ -85,7 +85,8 @@ class Guard:
         host = headers.get("host", "")
         if host.lower() not in self._hosts:
             raise ForbiddenError(
-                f"this console is not {host[:TEXT_SHOWN]!r}", hint="its configuration names others with hosts = [...]"
+                f"the request is for host {host[:TEXT_SHOWN]!r}, not for this console",
+                hint="add further names to `hosts` in its configuration",
             )
         origin = headers.get("origin")
         if origin is not None:
@@ -97,12 +98,12 @@ class Guard:
 
     @property
     def _schemes(self) -> tuple[str, ...]:
-        """Behind a proxy on this machine that has TLS, pages are https though the console is not."""
+        """Behind a TLS proxy on this machine, pages are https although the console is not."""
         return ("https",) if self._scheme == "https" else ("http", "https")
 
 
 def _spellings(hosts: Iterable[str], default_port: str) -> Iterable[str]:
-    """As browsers write them: without the port that goes without saying."""
+    """Return host names as browsers write them: without a default port."""
     for host in hosts:
         yield host.lower()
         if host.endswith(f":{default_port}"):

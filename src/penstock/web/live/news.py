@@ -1,4 +1,4 @@
-"""What happened lately, for however many watch: each reads from where it was."""
+"""Recent events for any number of watchers, each of which reads from its own position."""
 
 import asyncio
 from collections import deque
@@ -10,13 +10,14 @@ T = TypeVar("T")
 
 
 class News(Generic[T]):
-    """Numbered from 1; whoever is slower than `kept` misses the oldest. In the thread of the loop."""
+    """Events are numbered from 1; a watcher more than `kept` behind misses the oldest. Use it in the thread of the
+    loop."""
 
     def __init__(self, kept: int = NEWS_KEPT) -> None:
         self._kept: deque[T] = deque(maxlen=kept)
         self._changed = asyncio.Event()
         self.number = 0
-        """Of the newest."""
+        """Number of the newest event."""
 
     def tell(self, item: T) -> None:
         self.number += 1
@@ -25,7 +26,7 @@ class News(Generic[T]):
         self._changed = asyncio.Event()
 
     async def wait_newer(self, number: int) -> list[T]:
-        """Those after this number that are kept, as soon as there are some."""
+        """Wait for events after this number, and return those that are kept."""
         while self.number <= number:
             await self._changed.wait()
         return list(self._kept)[-(self.number - number) :]

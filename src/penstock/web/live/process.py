@@ -13,7 +13,7 @@ from penstock.web.live.server import ConsoleServer
 
 
 def main() -> None:
-    """What the supervised process runs."""
+    """Entry point of the supervised process."""
     run_supervised(_run)
 
 
@@ -24,8 +24,8 @@ def _run(plant: Plant, name: str, tell: Tell, supervised: Supervised) -> int:
 
 
 def run_console(plant: Plant, config: ConsoleConfig, tell: Tell, supervised: Supervised | None = None) -> int:
-    """Be the console until Ctrl-C, SIGTERM or the supervisor's order; the exit status. The present directory is the
-    document's, where its paths begin."""
+    """Run the console until Ctrl-C, SIGTERM or the supervisor's order; return the exit status. The current directory
+    is that of the document, where relative paths start."""
     make_directory(config.state_directory)
 
     async def serve(stop: asyncio.Event) -> None:

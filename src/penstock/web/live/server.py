@@ -32,7 +32,7 @@ log = logger("console")
 
 
 class _WebSocket(WebSocketsSansIOProtocol):
-    """Ends with what is done on it: a browser that does not take the last bytes is not waited for longer than this."""
+    """A WebSocket that is closed after a time limit, even if the browser does not read the last bytes."""
 
     def __init__(self, *arguments: Any, linger_s: float, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -45,12 +45,13 @@ class _WebSocket(WebSocketsSansIOProtocol):
     def _cut_off(self) -> None:
         if not self.disconnected:
             plain: socket.socket = self.transport.get_extra_info("socket")
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)  # else the kernel would go on trying
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)  # otherwise the kernel would keep sending
             self.transport.abort()
 
 
 class ConsoleServer:
-    """Made in the thread of the running loop. `port` is the bound one, also when the configuration says 0."""
+    """Create a ConsoleServer in the thread of the running loop. `port` is the bound port, even if the configuration
+    says 0."""
 
     def __init__(self, plant: Plant, config: ConsoleConfig) -> None:
         self.config = config
@@ -97,7 +98,7 @@ class ConsoleServer:
         log.info("console_started", url=self.url)
 
     async def _close_web(self) -> None:
-        """WebSockets are told that the console ends."""
+        """End all WebSockets with a reason, then stop."""
         self._service.end_sessions()
         await self._web.stop()
 

@@ -1,4 +1,4 @@
-"""What the console's requests share: its plant, sessions, the picture, and what it counts."""
+"""The state that the console's requests share: plant, sessions, picture and counters."""
 
 import asyncio
 from collections.abc import Mapping
@@ -41,13 +41,13 @@ from penstock.web.live.watching import Watcher
 COOKIE = "penstock_session"
 TICK_S = 1.0
 PUBLISHING_THREADS = 16
-"""In which browsers' messages wait for the root, so that nothing else waits for one that is slow."""
+"""Threads in which messages of browsers wait for the root, so that a slow root blocks nothing else."""
 
 log = logger("console")
 
 
 class ConsoleStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What /status shows: numbers, and nobody's name."""
+    """The content of /status: numbers without names of users."""
 
     name: str
     kind: str
@@ -57,8 +57,8 @@ class ConsoleStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleService:
-    """Made in the thread of the running loop, in which everything happens; only calls of the administration server are
-    made in others."""
+    """Create and use it in the thread of the running loop; only calls of the administration server run in other
+    threads."""
 
     def __init__(self, plant: Plant, config: ConsoleConfig) -> None:
         self.plant = plant
@@ -90,12 +90,12 @@ class ConsoleService:
         await asyncio.gather(self.watcher.run(), self._tick(), self._follow_roles())
 
     def end_sessions(self) -> None:
-        """The console is ending: whoever is there is told."""
+        """The console is shutting down: end all sessions with a notice."""
         self.is_closing = True
         self.sessions.close()
 
     def close(self) -> None:
-        """When nothing is asked any more."""
+        """Release resources, after the last request."""
         self._publishing.shutdown(wait=False, cancel_futures=True)
         self.action_log.close()
 
@@ -105,7 +105,7 @@ class ConsoleService:
         return self.sessions.find(cookies.get(self.cookie, ""), self._clock.now_ns())
 
     async def login(self, name: str, secret: str, address: str) -> tuple[str, Session]:
-        """The key of a new session. Whatever is wrong with name and secret is the same refusal."""
+        """Log in. Return the session and its key. Wrong names and wrong secrets get the same refusal."""
         if not self._addresses:
             raise ConfigurationError("this plant has no administration server, so nobody can log in")
         self.sessions.check_patience(name, address, self._clock.now_ns())
@@ -130,7 +130,7 @@ class ConsoleService:
     def _log_in(self, name: str, secret: str) -> tuple[AdminClient, AdminSession]:
         try:
             if NAME.fullmatch(name) is None:
-                raise ConfigurationError("is no name")
+                raise ConfigurationError("is not a valid name")
             credentials = Credentials(name, secret=secret.encode(), ca_file=self._ca_file)
         except (ConfigurationError, UnicodeEncodeError):
             raise AuthenticationError("unknown client or wrong secret") from None
@@ -151,21 +151,21 @@ class ConsoleService:
         log.info("session_over", client=session.client, address=session.address)
 
     def admin_of(self, session: Session) -> AdminClient:
-        """Another connection to the administration server as the same client, for somebody else to close."""
+        """Return a new connection to the administration server as the same client; the caller closes it."""
         return AdminClient(self._addresses, session.admin.credentials)
 
     async def open_source(self, session: Session, outlet: Outlet) -> GatewaySource:
-        """Where a browser's messages come from: the tree, or without one the plant's feeds."""
+        """Open a browser's source of messages: the tree or, without one, the plant's feeds."""
         if self._places is None:
             return FeedSource(self.admin_of(session), outlet)
         if session.models is None:
             session.models = await asyncio.to_thread(_fetch_models, session.admin)
         return TreeSource(self.admin_of(session), self._places, session.models, outlet, self._publishing)
 
-    # What is shown
+    # Views
 
     def shown(self, picture: PictureDocument, session: Session) -> PictureDocument:
-        """As this session may see it."""
+        """Return the picture that this session may see."""
         if not session.is_operator:
             return picture
         nodes = [with_actions(node, can_control=self.can_control) for node in picture.nodes]
@@ -203,8 +203,8 @@ class ConsoleService:
         return {"console_sessions": len(self.sessions), "console_sockets": self.sessions.sockets}
 
     async def _follow_roles(self) -> None:
-        """Read the roles of every session again, so that a session shows what its roles allow now, not what they
-        allowed at the login, and a session whose client was removed ends."""
+        """Reread the roles of all sessions regularly, so that a session has its current roles, and ends if its
+        client was removed."""
         while True:
             await asyncio.sleep(self.config.limits.roles_s)
             await asyncio.gather(*(self._read_roles(key, session) for key, session in self.sessions.all()))
@@ -217,7 +217,7 @@ class ConsoleService:
             if session.roles and unread_ns > self.config.limits.roles_lost_s * NS_PER_SECOND:
                 session.roles = frozenset()
                 log.warning("roles_lost", client=session.client, code=error.code, error=str(error))
-        except PenstockError as error:  # the server does not take its credentials any more
+        except PenstockError as error:  # the server no longer accepts its credentials
             log.warning("session_refused", client=session.client, code=error.code, error=str(error))
             self.sessions.end(key)
 
@@ -228,7 +228,7 @@ class ConsoleService:
 
 
 def _fetch_models(admin: AdminClient) -> list[MessageModel]:
-    """Those of the administration server, and those that come with Penstock."""
+    """Return the models of the administration server and the shipped ones."""
     found = {model.id: model for model in map(shipped, shipped_names())}
     for reference in admin.models():
         found[reference.id] = admin.model(reference.id)

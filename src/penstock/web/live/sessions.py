@@ -1,4 +1,4 @@
-"""Sessions of browsers: who is logged in, for how long, and patience that ends after too many failures."""
+"""Sessions of browsers: logins, their expiry, and a limit on failed logins."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,26 +19,26 @@ FULL_RETRY_S = 30
 
 
 class Session:
-    """One login. `admin` speaks to the administration server as this client, and nobody else's rights are used."""
+    """One login. `admin` makes requests to the administration server with this client's rights only."""
 
     def __init__(self, client: str, roles: frozenset[str], admin: AdminClient, address: str, now_ns: int) -> None:
         self.client = client
         self.roles = roles
         """The roles from the administration server's last answer; none if that answer is too old."""
         self.roles_ns = now_ns
-        """When that was, by the monotonic clock."""
+        """Time of that answer, by the monotonic clock."""
         self.admin = admin
         self.address = address
         self.opened_ns = now_ns
         self.used_ns = now_ns
         self.is_over = False
         self.models: Sequence[MessageModel] | None = None
-        """What its messages are read with, once somebody needs it."""
+        """The models of its messages, loaded on first use."""
         self.sockets: set[Callable[[], object]] = set()
-        """What ends each of its WebSockets."""
+        """Functions that end its WebSockets."""
 
     def read_roles(self, now_ns: int) -> Entitlements:
-        """What the administration server says of it now; in a thread that may wait for the server."""
+        """Return the administration server's current answer about this client. Blocks: call it in a thread."""
         held = self.admin.entitlements()
         self.roles, self.roles_ns = frozenset(held.own.roles), now_ns
         return held
@@ -65,7 +65,7 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sessions:
-    """Times are passed in, of the monotonic clock. `ended(session)` is called for each that is over."""
+    """Times are those of the monotonic clock, passed in. `ended(session)` is called for each session that ends."""
 
     def __init__(self, limits: ConsoleLimits, random: Callable[[int], bytes], ended: Callable[[Session], None]) -> None:
         self._limits = limits
@@ -85,38 +85,38 @@ class Sessions:
 
     @property
     def sockets(self) -> int:
-        """WebSockets of all of them."""
+        """Number of WebSockets of all sessions."""
         return sum(len(session.sockets) for session in self._sessions.values())
 
     def check_patience(self, name: str, address: str, now_ns: int) -> None:
-        """Raises RateLimitedError when too many logins failed."""
+        """Raise RateLimitedError if too many logins failed."""
         self._failures.check(name, address, now_ns)
 
     def note_failure(self, name: str, address: str, now_ns: int) -> None:
         self._failures.note(name, address, now_ns)
 
     def open(self, session: Session, now_ns: int) -> str:
-        """The key of a new session, which its browser alone gets."""
+        """Open a session. Return its key, which only its browser gets."""
         self._failures.note_success(session.client, session.address, now_ns)
         own = [(each.used_ns, key) for key, each in self._sessions.items() if each.client == session.client]
         if len(own) >= self._limits.client_sessions_max:
             self.end(min(own)[1])
         if len(self._sessions) >= self._limits.sessions_max:
             raise RateLimitedError(
-                "there are too many sessions", retry_after_s=FULL_RETRY_S, hint="some will end by themselves"
+                "there are too many sessions", retry_after_s=FULL_RETRY_S, hint="sessions end after a while"
             )
         key = self._random(KEY_SIZE).hex()
         self._sessions[key] = session
         return key
 
     def find(self, key: str, now_ns: int) -> Session:
-        """The session of this key, which is used by that; TokenError if there is none, or it is over."""
+        """Return the session of this key and note its use. Raise TokenError if there is none or it has ended."""
         session = self._sessions.get(key)
         if session is None:
-            raise TokenError("there is no session", hint="log in")
+            raise TokenError("no session", hint="log in")
         if self._is_due(session, now_ns):
             self.end(key)
-            raise TokenError("the session is over", hint="log in again")
+            raise TokenError("the session has ended", hint="log in again")
         session.used_ns = now_ns
         return session
 
@@ -131,7 +131,7 @@ class Sessions:
             self._ended(session)
 
     def tick(self, now_ns: int) -> None:
-        """End what is due."""
+        """End expired sessions."""
         for key in [key for key, session in self._sessions.items() if self._is_due(session, now_ns)]:
             self.end(key)
 
@@ -140,7 +140,7 @@ class Sessions:
         return list(self._sessions.items())
 
     def watched(self) -> list[tuple[str, Session]]:
-        """Keys and sessions of those that have a WebSocket open."""
+        """Keys and sessions with an open WebSocket."""
         return [(key, session) for key, session in self._sessions.items() if session.sockets]
 
     def close(self) -> None:

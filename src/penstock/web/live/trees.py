@@ -1,4 +1,4 @@
-"""The distribution tree of a plant, as the console sees it: where its agents are, and what they say."""
+"""The distribution tree of a plant as the console shows it: addresses of agents, and their messages."""
 
 import ssl
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,11 @@ from penstock.web.gateway.live.publishing import TreePlaces
 
 SAID = "said"
 QUIET = frozenset({"through", "load"})
-"""Said all the time, and no news."""
+"""Frequent messages that are not shown as events."""
 
 
 def place_of(config: AgentConfig) -> str:
-    """Where it is reached."""
+    """The address of an agent."""
     return config.control.advertised or f"{config.control.host}:{config.control.port}"
 
 
@@ -32,7 +32,8 @@ def guard_of(config: ConsoleConfig) -> Guard:
 
 
 def places_in(plant: Plant, config: ConsoleConfig, guard: Guard) -> TreePlaces | None:
-    """Where browsers' links go: to the leaves of the document, unless the console was told; None without a tree."""
+    """Return the addresses for links of browsers: the configured agents, or the leaves of the document; None without
+    a tree."""
     agents = [each for each in plant.nodes.values() if isinstance(each, AgentConfig)]
     if not agents:
         return None
@@ -44,7 +45,7 @@ def places_in(plant: Plant, config: ConsoleConfig, guard: Guard) -> TreePlaces |
 
 
 class Happenings:
-    """What is new of what agents said, from look to look."""
+    """Finds the new happenings of agents between two polls."""
 
     def __init__(self) -> None:
         self._last_ns: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Looks at the nodes of a plant again and again, for however many browsers watch: one picture for all of them."""
+"""Polls the nodes of a plant, once for all browsers that watch."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ NS_PER_MS = 1_000_000
 
 
 class Watcher:
-    """`run()` looks; `newest()` and `wait_newer()` are for those who show it."""
+    """`run()` polls; newest() and wait_newer() return the results."""
 
     def __init__(self, plant: Plant, interval_s: float) -> None:
         self._plant = plant
@@ -30,14 +30,14 @@ class Watcher:
         self._looked_ns = 0
         self._happenings = Happenings()
         self.infos: News[Info] = News()
-        """What agents said on their infostreams."""
+        """Messages of agents on their infostreams."""
         self._changed = asyncio.Event()
         self._newest: PictureDocument | None = None
         self.is_supervised = False
-        """Whether somebody takes orders here, when it was last looked."""
+        """True if a supervisor accepted orders at the last poll."""
 
     async def run(self) -> None:
-        """Until it is cancelled. A look that takes longer than the interval is followed by the next one at once."""
+        """Poll until cancelled. After a poll that takes longer than the interval, the next one begins at once."""
         loop = asyncio.get_running_loop()
         while True:
             due_s = loop.time() + self._interval_s
@@ -45,14 +45,14 @@ class Watcher:
             await asyncio.sleep(max(0.0, due_s - loop.time()))
 
     def newest(self) -> PictureDocument | None:
-        """With its age; None before the first look."""
+        """The newest picture with its age; None before the first poll."""
         if self._newest is None:
             return None
         age_s = (time.monotonic_ns() - self._looked_ns) / NS_PER_SECOND
         return msgspec.structs.replace(self._newest, age_s=age_s)
 
     async def wait_newer(self, number: int) -> PictureDocument:
-        """The newest, as soon as there is one after this number: whoever is slow passes some over."""
+        """Wait for a picture after this number, and return the newest. A slow caller skips pictures."""
         while (newest := self.newest()) is None or newest.number <= number:
             await self._changed.wait()
         return newest

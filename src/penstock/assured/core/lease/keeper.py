@@ -1,16 +1,18 @@
-"""A router's side of the lease: it votes, and it asks for the lease when nobody else has it (REPL-14).
+"""A router's side of the lease: it votes, and it requests the lease when no other router holds it (REPL-14).
 
 waiting ──(fit, bound to nobody)──► asking ──(majority)──► holding ──(majority gone, or released)──► waiting
 
-Rules that make it safe:
+Safety rules:
 
-- it asks the others first and gives itself its own vote only when one of them has agreed: a claim that fails leaves
-  nothing behind at this voter, and no holder is disturbed by it. When a voter is bound to the other router, it gives
-  way: its own vote is free for the holder, which needs one other vote of two;
-- when a voter is reached, it asks at once: the question before was dropped. A holder that restarts gets the lease back
-  without waiting for the next round, because the voters are bound to it;
-- every time it becomes the holder it is under a new epoch, also when it was the last holder itself;
-- it acts as the holder until `holding_ns` after the moment it asked, by rounds that a majority has granted.
+- A router asks the other voters first, and gives itself its own vote only when one of them has agreed: a failed claim
+    leaves nothing behind at its own voter and disturbs no holder. When a voter is bound to the other router, this
+router
+    gives way: its own vote is free for the holder, which needs one of the two other votes.
+- When a voter becomes reachable, the router asks at once, because the earlier question was dropped. A holder that
+    restarts gets the lease back without waiting for the next round, because the voters are bound to it.
+- Each time a router becomes the holder, it uses a new epoch, even if it was the last holder.
+- It acts as the holder until `holding_ns` after the time of its request, counted by rounds that a majority has
+granted.
 """
 
 import msgspec
@@ -51,36 +53,36 @@ from penstock.base.core import Tick, refuse
 from penstock.base.errors import ConfigurationError
 
 ROUNDS_KEPT = 8
-"""Answers to older ones are of no use: what they grant is over."""
+"""Answers to older rounds are useless: their grants have expired."""
 
 RENEWALS = 3
-"""In a lease."""
+"""Renewals per lease."""
 
 SOON = 32
-"""The first time that a voter is still bound to another router it is asked again after this part of a lease, then after
-twice that, and so on: when a holder is gone, voters are free within moments of each other."""
+"""If a voter is still bound to another router, it is asked again after this part of a lease, then after twice that,
+and so on: after the loss of a holder, voters become free within moments of each other."""
 
 
 class _Claim(msgspec.Struct):
-    """An epoch that this router asks for, or holds."""
+    """An epoch that this router requests or holds."""
 
     epoch: int
     is_forced: bool
     rounds: dict[int, int] = msgspec.field(default_factory=dict)
-    """When each was asked."""
+    """Time of each request."""
 
     granted_ns: dict[str, int] = msgspec.field(default_factory=dict)
-    """By voter: when the newest round that it granted was asked."""
+    """By voter: time of the request for its newest grant."""
 
     noted: dict[str, tuple[int, bool]] = msgspec.field(default_factory=dict)
-    """By voter: the newest note that it has on its disk, and whether it says that this router is degraded."""
+    """By voter: the newest note on its disk, and True if the note says that this router is degraded."""
 
     is_held: bool = False
 
 
 def lease_event(event: object, is_active: bool) -> LeaseEvent:
-    """What the keeper is told of whatever happens to a router, before the router is. A full disk is no reason for an
-    active router to go: what it has is delivered, and there may be room soon."""
+    """Translate an event of a router into one for the keeper, which handles it first. A full disk does not end an
+    active router: it delivers its messages, and there may be room soon."""
     match event:
         case DiskFailed():
             return Able(False)
@@ -93,12 +95,12 @@ def lease_event(event: object, is_active: bool) -> LeaseEvent:
 
 
 class LeaseKeeper:
-    """`until_ns` is until when this router may act; whoever acts asks `holds(now_ns)` first, however late it is."""
+    """This router may act until `until_ns`; callers check `holds(now_ns)` before acting, however late they are."""
 
     def __init__(
         self, config: LeaseConfig, name: str, memory: Memory, randomness: Randomness, now_ns: int, epoch: int = 0
     ) -> None:
-        """`epoch` is the newest that the router's own log knows."""
+        """`epoch` is the newest in the router's own log."""
         if name not in config.routers:
             raise ConfigurationError(
                 f"{name} is no router of this pair", where="lease", hint=" and ".join(config.routers)
@@ -114,9 +116,9 @@ class LeaseKeeper:
         self._claim: _Claim | None = None
         self._is_fit = False
         self.is_able = True
-        """Whether the disk takes anything."""
+        """True if the disk accepts data."""
         self._idle_ns: int | None = None
-        """Since when it holds the lease and is not active."""
+        """Time since when it holds the lease without being active."""
         self._forced_until_ns = 0
         self._is_degraded = memory.degraded == name
         self._note = 0
@@ -130,12 +132,12 @@ class LeaseKeeper:
 
     @property
     def epoch(self) -> int:
-        """The newest that this router has heard of."""
+        """The newest epoch that this router knows."""
         return self._epoch_seen
 
     @property
     def has_only_own_epochs(self) -> bool:
-        """Whether nobody ever held the lease, or the newest epoch is one that this router knows to have asked for."""
+        """True if there was no holder yet, or if this router itself requested the newest epoch."""
         is_own = self._voter.memory.holder == self._name and is_first_router(self._epoch_seen) == self._is_first
         return self._epoch_seen == 0 or is_own
 
@@ -151,7 +153,7 @@ class LeaseKeeper:
             case Fit(is_fit):
                 self._is_fit = is_fit
                 if not is_fit and not self._forced_until_ns and not self.holds(now_ns):
-                    self._claim = None  # whoever is about to grant it grants it to one who must not have it
+                    self._claim = None  # a vote that is about to be granted must not go to this router
             case Able(is_able):
                 self.is_able = is_able
                 if not is_able and not self._is_degraded:
@@ -182,7 +184,7 @@ class LeaseKeeper:
             return None
         return max(self._next_ns, self._voter.bound_until_ns(self._name))
 
-    # Asking
+    # Requesting
 
     def _is_wanted(self, now_ns: int) -> bool:
         if self._claim is not None and self._claim.is_held:
@@ -215,20 +217,21 @@ class LeaseKeeper:
         return told
 
     def _ask_soon(self, now_ns: int) -> None:
-        """A voter is bound to another router still, though this router's own is not."""
+        """A voter is still bound to another router, although this router's own is not."""
         if self._claim is None or self._claim.is_held:
             return
         self._next_ns = min(self._next_ns, now_ns + self._soon_ns + self._randomness.below(self._soon_ns))
         self._soon_ns *= 2
 
     def _give_way(self, now_ns: int) -> None:
-        """A voter is bound to the other router, which holds or is about to get the lease. This router votes for the
-        other one, so that the lease does not depend on the third voter alone."""
+        """A voter is bound to the other router, which holds or will soon get the lease. This router votes for it, so
+        that the lease does not depend on the third voter alone."""
         if self._claim is None or not (self._claim.is_held or self._claim.granted_ns):
             self._voter.free(now_ns)
 
     def _next_epoch(self) -> int:
-        """The first one of each router is for those who know of none: so voters see who claims a new pair."""
+        """Return the next epoch. The first epoch of each router is reserved for routers that know no epoch, so that
+        voters recognise the claim of a new pair."""
         known = max(self._epoch_seen, EPOCHS_OF_NEW_PAIR) if self._epoch_seen else 0
         return min(next_epoch(known, self._is_first), EPOCH_MAX)
 
@@ -245,7 +248,7 @@ class LeaseKeeper:
         if self._claim is not None and not self._claim.is_held:
             self._claim.is_forced = True
 
-    # What the voters say
+    # Messages of voters
 
     def _heard(self, sender: str, message: Message, now_ns: int) -> list[LeaseInstruction]:
         if sender not in self._others:
@@ -263,12 +266,12 @@ class LeaseKeeper:
                 told = self._vote(Heard(sender, message), now_ns)
                 if self._voter.bound_to(now_ns) == sender:
                     self._soon_ns = self._config.promise_ns // SOON
-                elif isinstance(message, Released) and not self.holds(now_ns):  # nobody does: this is the moment
+                elif isinstance(message, Released) and not self.holds(now_ns):  # there is no holder: the lease is free
                     self._next_ns = min(self._next_ns, now_ns)
                 return told
 
     def _vote(self, event: VoterEvent, now_ns: int) -> list[LeaseInstruction]:
-        """What this router's own voter says: to others it is sent, to itself it is heard."""
+        """Pass an event to this router's own voter: answers to others are sent, answers to itself are handled here."""
         told: list[LeaseInstruction] = []
         for instruction in self._voter.handle(event, now_ns):
             match instruction:
@@ -298,7 +301,8 @@ class LeaseKeeper:
         return self._vote(Heard(self._name, self._question(claim, granted.round)), now_ns)
 
     def _extend(self, claim: _Claim, now_ns: int) -> list[LeaseInstruction]:
-        """Of the majority this voter is always one: so its own disk knows every epoch that it held."""
+        """Extend the lease. This router's own voter is always in the majority, so its disk knows every epoch that it
+        held."""
         others_ns = [claim.granted_ns[voter] for voter in self._others if voter in claim.granted_ns]
         if not others_ns:
             return []
@@ -311,7 +315,7 @@ class LeaseKeeper:
             claim.is_held, self._epoch_seen, self._next_ns = True, claim.epoch, now_ns
             self._forced_until_ns = 0
             if claim.is_forced:
-                self._wish(self._is_degraded)  # strikes off what is noted of the other router
+                self._wish(self._is_degraded)  # removes a note about the other router
             told.append(LeaseAcquired(claim.epoch))
         if not self._is_said and self._is_noted(claim):
             self._is_said = True
@@ -319,12 +323,13 @@ class LeaseKeeper:
         return told
 
     def _is_noted(self, claim: _Claim) -> bool:
-        """The other router needs its own vote and one of two. It gets none if this router and either of the others have
-        noted that it is not to; and it could get one as soon as this router and one other have struck that off."""
+        """True if the note is effective. The other router needs its own vote and one of two: it gets none if this
+        router and one other voter have noted the degradation, and could get one as soon as this router and one other
+        have removed the note."""
         agreed = [voter for voter, noted in claim.noted.items() if noted == (self._note, self._is_degraded)]
         return self._name in agreed and len(agreed) > 1
 
-    # The end of it
+    # Ending the lease
 
     def _expire(self, now_ns: int) -> list[LeaseInstruction]:
         claim = self._claim
@@ -344,7 +349,7 @@ class LeaseKeeper:
         return []
 
     def _release(self, now_ns: int) -> list[LeaseInstruction]:
-        """Two leases are time enough for the other router to take it."""
+        """Give up the lease and request it again only after two leases, so that the other router can get it."""
         self._next_ns = now_ns + 2 * self._config.promise_ns
         claim, self._claim = self._claim, None
         if claim is None or not claim.is_held:

@@ -1,19 +1,19 @@
-"""What the three voters of a pair of routers say to each other, and the grammar of their cores (protocol/lease.md).
+"""The messages between the three voters of a pair, and the events of their cores (protocol/lease.md).
 
 candidate or holder            voter (either router, or the witness)
-  │ LeaseTerms ◄────────► LeaseTerms│    what we were told, first of all
-  │ Ask ────────────────────────► │    give me the lease of this epoch, or let me keep it
-  │ ◄───────────────────── Granted│    it is yours for one lease from now on
-  │ ◄─────────────────────── Denied│    it is not, and why
-  │ Released ───────────────────► │    I hold it no more
+  │ LeaseTerms ◄────────► LeaseTerms│    the configuration, which must be equal
+  │ Ask ────────────────────────► │    request or renew the lease of this epoch
+  │ ◄───────────────────── Granted│    granted for one lease from now on
+  │ ◄─────────────────────── Denied│    denied, with the reason
+  │ Released ───────────────────► │    the lease is given up
 
 Heard, Kept, Tick                        events of every voter
 Tell, Keep                               its instructions; Kept is the answer to Keep
 Reached, Fit, Able, Serving, NoteDegraded, Release, Force  further events of the voter of a router
 LeaseAcquired, LeaseLost, DegradedNoted  its further instructions
 
-Nobody compares clocks. A voter keeps its promise for `lease_ms` after it gave it, by its own clock; the holder acts for
-a little less than that after it asked, by its own: less by as much as two clocks can differ in that time.
+Clocks are not compared. A voter keeps its promise for `lease_ms` after giving it, by its own clock; the holder acts for
+a shorter time after its request, by its own clock: shorter by the maximum drift between two clocks in that time.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -28,10 +28,10 @@ from penstock.net.core.control import U32, ControlProtocol, Name, Version
 
 VOTERS = 3
 EPOCH_MAX = 2**24 - 1
-"""The epoch is the upper part of every message's id."""
+"""The epoch is the upper part of every message id."""
 
 EPOCHS_OF_NEW_PAIR = 2
-"""Up to here a router asks that has heard of no epoch; one that has asks for a higher one."""
+"""Highest epoch for a router that knows no epoch; a router that knows one requests a higher one."""
 
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
 Holder = Annotated[str, msgspec.Meta(max_length=64)]
@@ -39,28 +39,28 @@ Reason: TypeAlias = Literal["epoch", "held", "alone", "first", "busy"]
 
 
 def next_epoch(known: int, is_first: bool) -> int:
-    """The first router of a pair has odd epochs, the other one even ones: so an epoch says whose it is, and no two
-    messages ever have one id, also if both routers are active for a while because an operator forced one of them."""
+    """The first router of a pair has odd epochs, the other one even ones. An epoch therefore identifies its router,
+    and message ids are unique, even if both routers are active for a while because an operator forced one of them."""
     return known + 1 + ((known + 1) % 2 != is_first)
 
 
 def is_first_router(epoch: int) -> bool:
-    """Whether an epoch is the first router's of a pair."""
+    """True if the epoch belongs to the first router of a pair."""
     return epoch % 2 == 1
 
 
 class LeaseConfig(Config, frozen=True):
-    """Automatic switching (REPL-14): who votes, and for how long a promise holds."""
+    """Automatic switching (REPL-14): the voters, and the duration of a promise."""
 
     routers: tuple[Name, Name]
-    """The pair; the first of them begins, when nobody has ever held the lease."""
+    """The pair; the first router begins if there was no holder yet."""
 
     witness: Name
     lease_ms: Annotated[int, msgspec.Meta(ge=50, le=600_000)] = 3_000
-    """A router that nobody hears of is replaced after about so long."""
+    """Approximate time after which a silent router is replaced."""
 
     drift_ppm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 10_000
-    """How much faster or slower than true time a clock may run, in millionths; the holder gives up so much earlier."""
+    """Maximum deviation of a clock from true time, in millionths; the holder stops earlier by this margin."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,27 +79,28 @@ class LeaseConfig(Config, frozen=True):
 
     @property
     def promise_ns(self) -> int:
-        """How long a voter is bound by what it granted, by its own clock."""
+        """Time that a voter is bound by its grant, by its own clock."""
         return self.lease_ms * NS_PER_MS
 
     @property
     def holding_ns(self) -> int:
-        """How long a holder acts after it asked, by its own clock: over before the promise is, on any two clocks."""
+        """Time that a holder acts after its request, by its own clock: it ends before the promise, on any two
+        clocks."""
         return self.promise_ns * (1_000_000 - self.drift_ppm) // (1_000_000 + self.drift_ppm)
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What a voter never forgets: it is on the disk before the voter acts on it."""
+    """The permanent state of a voter, which is on the disk before the voter acts on it."""
 
     epoch: Epoch = 0
-    """The newest that was granted."""
+    """The newest granted epoch."""
 
     holder: Holder = ""
     degraded: Holder = msgspec.field(default="", name="alone")
-    """The router that has acknowledged messages which the other does not have: the other is not to become active."""
+    """The router that has acknowledged messages which the other one lacks: the other one must not become active."""
 
     note: U32 = 0
-    """How often the holder has changed its mind about that under this epoch: an older wish that comes late is void."""
+    """Number of changes of this note by the holder in this epoch; older requests that arrive late are ignored."""
 
 
 # Messages
@@ -108,14 +109,14 @@ class Memory(msgspec.Struct, frozen=True):
 class Ask(msgspec.Struct, tag="ask", frozen=True):
     epoch: Epoch
     round: U32
-    """Counts what a candidate asks; the answer names it, and the candidate knows when it asked."""
+    """Number of the request; the answer repeats it, so that the candidate knows the time of its request."""
 
     note: U32 = 0
     is_degraded: bool = msgspec.field(default=False, name="is_alone")
-    """Noted with the promise (REPL-8): no automatic switch while the holder is degraded."""
+    """Recorded with the promise (REPL-8): no automatic switch while the holder is degraded."""
 
     is_forced: bool = False
-    """By an operator's order, also if the other router is degraded: what only that one has is given up."""
+    """Ordered by an operator: also if the other router is degraded, whose exclusive messages are given up."""
 
 
 class Granted(msgspec.Struct, tag="granted", frozen=True):
@@ -123,12 +124,12 @@ class Granted(msgspec.Struct, tag="granted", frozen=True):
     round: U32
     note: U32
     is_degraded: bool = msgspec.field(name="is_alone")
-    """What the voter has on its disk."""
+    """The state on the voter's disk."""
 
 
 class Denied(msgspec.Struct, tag="denied", frozen=True):
     epoch: Epoch
-    """The newest that the voter has granted."""
+    """The newest epoch that the voter has granted."""
 
     round: U32
     reason: Reason
@@ -139,8 +140,8 @@ class Released(msgspec.Struct, tag="released", frozen=True):
 
 
 class LeaseTerms(msgspec.Struct, tag="terms", frozen=True):
-    """The first word of both sides on a connection: voters that were told different things do not vote together. A
-    promise of three seconds is worth nothing to somebody who counts on five."""
+    """The first message of both sides on a connection: voters with different configurations do not vote together,
+    because a promise of three seconds is useless for a holder that counts on five."""
 
     routers: tuple[Holder, Holder]
     witness: Holder
@@ -149,7 +150,7 @@ class LeaseTerms(msgspec.Struct, tag="terms", frozen=True):
 
 
 Message: TypeAlias = Ask | Granted | Denied | Released
-"""What voters are told; the terms are for those who carry it."""
+"""Messages to voters; LeaseTerms are handled by the driver."""
 
 LEASE: ControlProtocol[Message | LeaseTerms] = ControlProtocol("lease", Version(1, 0), Message | LeaseTerms)
 
@@ -162,50 +163,49 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What was to be kept is on the disk."""
+    """The state of Keep is on the disk."""
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """A connection to a voter that this router asks was established: a question that was dropped before can be asked
-    now."""
+    """A voter has become reachable: questions that were dropped before can be repeated."""
 
     voter: str
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """Whether this router could be active at all: it has a whole copy, or is the first of a new pair."""
+    """True if this router may become active: it has a complete copy, or is the first of a new pair."""
 
     is_fit: bool
 
 
 class Able(msgspec.Struct, frozen=True):
-    """Whether this router's disk takes anything. One whose disk does not asks for nothing, and gives the lease up; but
-    not if it is degraded: the other could not take it."""
+    """True if this router's disk accepts data. Otherwise the router requests nothing and gives the lease up; but not
+    if it is degraded, because the other router could not take over."""
 
     is_able: bool
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """Whether this router is active. A holder that is not for a whole lease gives it up: its disk may not take the
-    epoch, and the other router may be luckier."""
+    """True if this router is active. A holder that is not active for a whole lease gives it up: its disk may refuse
+    the epoch, and the other router may be able to act."""
 
     is_serving: bool
 
 
 class NoteDegraded(msgspec.Struct, frozen=True):
-    """The holder wants to acknowledge what the other router does not have, or does so no more. Of no effect without the
-    lease: LeaseAcquired is followed by DegradedNoted, which says what is noted."""
+    """The holder wants to acknowledge messages that the other router lacks, or has stopped doing so. No effect
+    without the lease: LeaseAcquired is followed by DegradedNoted with the noted state."""
 
     is_degraded: bool
 
 
 class Release(msgspec.Struct, frozen=True):
-    """The holder gives the lease up, for the other router."""
+    """The holder gives the lease up in favour of the other router."""
 
 
 class Force(msgspec.Struct, frozen=True):
-    """An operator wants this router active, whatever only the other one has. Good for two leases: an order that could
-    not be carried out is not to surprise anybody later."""
+    """An operator orders this router to become active, regardless of messages that only the other one has. Valid for
+    two leases: an order that could not be carried out must not take effect later."""
 
 
 # Instructions
@@ -217,25 +217,27 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Make this durable in place of what was kept before. If the disk fails, try again: without it there is no vote."""
+    """Write this to the disk in place of the previous state. If the disk fails, try again: without it the voter
+    cannot vote."""
 
     memory: Memory
 
 
 class LeaseAcquired(msgspec.Struct, frozen=True):
-    """This router holds the lease from now on, under an epoch that nobody had before."""
+    """This router holds the lease from now on, under a new epoch."""
 
     epoch: int
 
 
 class LeaseLost(msgspec.Struct, frozen=True):
-    """It holds it no more: it acknowledges and delivers nothing."""
+    """This router no longer holds the lease: it acknowledges and delivers nothing."""
 
     epoch: int
 
 
 class DegradedNoted(msgspec.Struct, frozen=True):
-    """Enough voters know it that the other router cannot become active; or all that answer have struck it off."""
+    """Enough voters know that the other router must not become active; or all answering voters have removed the
+    note."""
 
     epoch: int
     is_degraded: bool

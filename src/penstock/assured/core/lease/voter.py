@@ -1,4 +1,4 @@
-"""A voter for the lease: the whole of a witness, and a part of each router (REPL-14)."""
+"""A voter for the lease: a complete witness, and a part of each router (REPL-14)."""
 
 import msgspec
 
@@ -23,7 +23,7 @@ from penstock.base.core import Tick, refuse
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """Who gets the promise, when it is on the disk."""
+    """The router that gets the promise when it is on the disk."""
 
     candidate: str
     ask: Ask
@@ -32,8 +32,8 @@ class _Waiting(msgspec.Struct, frozen=True):
 class LeaseVoter:
     """Gives its vote to one router at a time, for one lease.
 
-    What it granted last is on its disk; for how long is not. So after a restart it is bound to the last holder for a
-    whole lease, as if it had granted it just before: to that one it may grant again at once.
+    The last grant is on its disk, but not its duration. After a restart the voter is therefore bound to the last
+    holder for a whole lease, as if it had just granted it; it may renew that holder's lease at once.
     """
 
     def __init__(self, config: LeaseConfig, memory: Memory, now_ns: int) -> None:
@@ -59,19 +59,20 @@ class LeaseVoter:
         return None
 
     def bound_until_ns(self, candidate: str) -> int:
-        """Until when it is bound to somebody other than `candidate`; in the past if it is not."""
+        """The time until which it is bound to another router than `candidate`; in the past if it is not."""
         return 0 if self._bound_to == candidate else self._bound_until_ns
 
     def bound_to(self, now_ns: int) -> str:
-        """Who has its vote now; empty for nobody."""
+        """The router that has its vote now; empty: none."""
         return self._bound_to if now_ns < self._bound_until_ns else ""
 
     def is_barred(self, candidate: str) -> bool:
-        """Whether another router is degraded: nobody asks whose own vote would be against it."""
+        """True if another router is degraded, which bars this candidate."""
         return self.memory.degraded not in ("", candidate)
 
     def reserve(self, candidate: str, until_ns: int) -> None:
-        """Vote for nobody else while this candidate asks the others: not a promise that would outlive the process."""
+        """Vote for no other router while this candidate asks the others: a reservation, not a promise that survives
+        a restart."""
         self._bound_to, self._bound_until_ns = candidate, until_ns
         self._is_reserved = True
 
@@ -119,7 +120,8 @@ class LeaseVoter:
         return "first" if is_new_pair and candidate != self._config.routers[0] else None
 
     def _after(self, candidate: str, ask: Ask) -> Memory:
-        """A claim strikes no note off, whosever it is: it may fail. A holder says so itself when it knows better."""
+        """Return the memory after a grant. A claim removes no note, because it may fail. A holder removes its note
+        explicitly."""
         memory = self.memory
         is_new = ask.epoch != memory.epoch
         if is_new and not ask.note and not ask.is_degraded:

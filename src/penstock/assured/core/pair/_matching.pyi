@@ -1,4 +1,4 @@
-"""Records that came without their endpoints."""
+"""Records without endpoints."""
 
 import numpy
 from numpy.typing import NDArray

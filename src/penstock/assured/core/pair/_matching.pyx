@@ -1,6 +1,6 @@
-"""Records that came without their endpoints: who wants each message is found out here, by this router's own interests (REPL-4).
+"""Records without endpoints: this router matches the messages with its own interests (REPL-4).
 
-A frame of such records is made into one that has the endpoints, by the sender's numbers; from then on it is like any other.
+A frame of such records is converted to one with endpoints, in the sender's numbers, and then handled like any other.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -31,7 +31,7 @@ from penstock.base.errors import RemoteProtocolError
 
 
 cdef inline uint64_t step(const RecordHead *record) noexcept:
-    """What a transaction has in it is looked at, too."""
+    """Records within a transaction are visited too."""
     return TRANSACTION_HEAD_SIZE if record.kind == RECORD_TRANSACTION else record.size
 
 
@@ -40,7 +40,7 @@ cdef inline bint is_to_match(const RecordHead *record) noexcept:
 
 
 cdef class Unmatched(MessageParts):
-    """The messages of a RECORDS frame that came without endpoints."""
+    """The messages of a RECORDS frame without endpoints."""
 
     def __cinit__(self, data not None):
         cdef RecordHead record
@@ -51,7 +51,7 @@ cdef class Unmatched(MessageParts):
         size = self.view.shape[0]
         if size < RECORDS_HEAD_SIZE or size > PEER_FRAME_SIZE_MAX:
             raise RemoteProtocolError(f"a frame of records has {size} bytes")
-        while at < size: # all of it is looked at before any of it is used
+        while at < size:  # the whole frame is checked before it is used
             if check_record(&self.view[at], size - at) == 0:
                 raise RemoteProtocolError("a frame of records has something else in it")
             memcpy(&record, &self.view[at], sizeof(RecordHead))
@@ -92,9 +92,9 @@ cdef class Unmatched(MessageParts):
         const uint32_t[::1] owners not None,
         const uint32_t[::1] there not None,
     ) -> bytes | None:
-        """The frame with the endpoints; None if the sender has found others. Message i is wanted by
-        subscribers[offsets[i]:offsets[i + 1]]; owners[subscriber] is the number of its endpoint here, there[number] the
-        sender's of that one, or 0: of what the sender has not got, no copies are made."""
+        """Return the frame with the endpoints; None if the sender has found others. Message i matches
+        subscribers[offsets[i]:offsets[i + 1]]; owners[subscriber] is the number of its endpoint here, there[number]
+        the sender's number of that endpoint, or 0: endpoints that the sender lacks get no copies."""
         cdef Filling filling = Filling(tables, subscribers, owners, there)
         cdef RecordHead record
         cdef const uint8_t *bytes = &self.view[0]
@@ -118,7 +118,7 @@ cdef class Unmatched(MessageParts):
 
 
 cdef class Filling:
-    """A frame that is being written."""
+    """A frame under construction."""
 
     cdef Tables tables
     cdef const uint32_t[::1] subscribers
@@ -149,7 +149,7 @@ cdef class Filling:
         return 0
 
     cdef int set_size(self, uint64_t at) noexcept:
-        """Of the record that begins there and ends here."""
+        """Set the size of the record that begins there and ends here."""
         (<RecordHead *>(self.out.data + at)).size = <uint32_t>(self.out.size - at)
         return 0
 

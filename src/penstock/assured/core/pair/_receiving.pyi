@@ -1,4 +1,4 @@
-"""What a router that stands by does with what the active one sends."""
+"""Handling of the active router's records at the standby."""
 
 import numpy
 from numpy.typing import NDArray

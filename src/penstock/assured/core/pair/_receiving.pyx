@@ -1,7 +1,7 @@
-"""What a router that stands by does with what the active one sends: logged, and taken into the tables as after a start.
+"""Handling of the active router's records at the standby: they are logged, and applied to the tables as in recovery.
 
-Its messages are in no queue while it stands by. When it becomes active they are queued in the order of their ids, all of
-them flagged as perhaps delivered before.
+The messages are in no queue while the router is the standby. When it becomes active, they are queued in the order of
+their ids, all of them flagged as possibly delivered before.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -61,14 +61,14 @@ from penstock.assured.core.router._settling import drop
 from penstock.base.errors import RemoteProtocolError
 
 cdef enum:
-    DESTINATIONS_MAX = 0xFFFF # of a record
+    DESTINATIONS_MAX = 0xFFFF  # maximum number per record
 
 
 def apply_records(
     Tables tables not None, const uint8_t[::1] frame not None, const uint32_t[::1] numbers not None
 ) -> tuple:
-    """(position, highest id): take in a RECORDS frame. `numbers[n]` is this router's number of the endpoint that is n to
-    the sender; 0: there is none here. Nothing is taken in of a frame that is not as it should be."""
+    """Apply a RECORDS frame. Return (position, highest id). `numbers[n]` is this router's number of the sender's
+    endpoint n; 0: none. Nothing of an invalid frame is applied."""
     cdef RecordsHead head
     cdef RecordHead record
     cdef uint64_t size = frame.shape[0], at = RECORDS_HEAD_SIZE, id_highest = 0
@@ -95,9 +95,9 @@ def apply_records(
 
 
 def take_publishers(Tables tables not None, list frames not None, bint is_lacking) -> None:
-    """Know of publishers what the active router knows, and nothing else: whoever sends again what only this router had
-    must not be told that it is known. `frames` are all PUBLISHERS frames. `is_lacking`: there are endpoints that this
-    router has not got, and a transaction that it has not taken in itself may have published there."""
+    """Take over the active router's knowledge of publishers, and forget all other: a publisher that repeats messages
+    which only this router had must not be told that they are known. `frames` are all PUBLISHERS frames.
+    `is_lacking`: this router lacks endpoints, to which a transaction that it has not applied may have published."""
     cdef const uint8_t[::1] frame
     cdef RecordHead record
     cdef uint64_t at, size, first_sequence = tables.log.next_sequence
@@ -125,7 +125,7 @@ def take_publishers(Tables tables not None, list frames not None, bint is_lackin
 
 
 def check_publishers(const uint8_t[::1] frame not None) -> None:
-    """RemoteProtocolError if this is no PUBLISHERS frame."""
+    """Raise RemoteProtocolError unless this is a valid PUBLISHERS frame."""
     cdef uint64_t size = frame.shape[0], at = RECORDS_HEAD_SIZE
     cdef uint32_t length
     while at < size:
@@ -140,7 +140,7 @@ def check_publishers(const uint8_t[::1] frame not None) -> None:
 cdef uint64_t take_in(
     Tables tables, const uint8_t *record, uint32_t size, const uint32_t[::1] numbers
 ) except? 0:
-    """The highest id in it, or 0."""
+    """Apply a record. Return its highest id, or 0."""
     cdef uint8_t *logged
     cdef RecordHead inner
     cdef TransactionHead head
@@ -172,7 +172,7 @@ cdef uint64_t take_in(
 cdef uint8_t *log_message(
     Tables tables, const uint8_t *record, uint32_t size, const uint32_t[::1] numbers
 ) except NULL:
-    """With those of its endpoints here that the active router has no copies of: of what these have it knows nothing."""
+    """Log a message, including its endpoints here of which the active router has no copies and no knowledge."""
     cdef MessageHead head
     cdef Destination destination
     cdef const Entry *entry
@@ -239,7 +239,7 @@ cdef inline uint32_t here(const uint32_t[::1] numbers, uint32_t there) noexcept:
 
 
 cdef void translate(uint8_t *record, const uint32_t[::1] numbers) noexcept:
-    """Endpoints have the numbers of this router from now on."""
+    """Replace the sender's endpoint numbers by this router's."""
     cdef MessageHead message
     cdef SettledHead settled
     cdef DeadRecord dead
@@ -267,11 +267,11 @@ cdef void translate(uint8_t *record, const uint32_t[::1] numbers) noexcept:
         memcpy(record, &dead, sizeof(DeadRecord))
 
 
-# Comparing with what the active router has
+# Comparison with the active router
 
 
 def held_ids(Tables tables not None) -> dict:
-    """By number of the endpoint: the ids of its messages that are replicated, ascending, as an array."""
+    """By number of the endpoint: the ids of its replicated messages, ascending, as an array."""
     cdef uint32_t place
     cdef const Message *message
     found = {}
@@ -284,8 +284,8 @@ def held_ids(Tables tables not None) -> dict:
 
 
 def resolve(Tables tables not None, uint64_t through_id) -> None:
-    """The active router has this router's transactions up to this id, and never had later ones: what those consumed is
-    undelivered again."""
+    """The active router has this router's transactions up to this id, and never had later ones: messages that those
+    consumed are undelivered again."""
     cdef uint32_t endpoint, place
     cdef uint64_t id
     cdef uint8_t what
@@ -309,8 +309,8 @@ def resolve(Tables tables not None, uint64_t through_id) -> None:
 
 
 def undo(Tables tables not None, uint64_t first_id, uint64_t last_id) -> None:
-    """This router's successor never had its synchronous messages from one id to the other, of epochs that were this
-    router's as that of the first id: nobody is to find them in the log (REPL-13)."""
+    """This router's successor never had its synchronous messages in this range of ids, of epochs of this router: log
+    that they must not be found again (REPL-13)."""
     cdef SettledHead head
     cdef IdRun run = IdRun(first_id, last_id)
     cdef uint8_t *record
@@ -326,7 +326,7 @@ def undo(Tables tables not None, uint64_t first_id, uint64_t last_id) -> None:
 
 
 def undone_ids(Tables tables not None, uint64_t after_id, uint64_t before_id) -> dict:
-    """By number of the endpoint: messages of synchronous transactions between these ids, wherever they are queued."""
+    """By number of the endpoint: messages of synchronous transactions between these ids, in any queue."""
     cdef uint32_t place
     cdef const Message *message
     found = {}
@@ -340,7 +340,7 @@ def undone_ids(Tables tables not None, uint64_t after_id, uint64_t before_id) ->
 
 
 def are_synchronous(Tables tables not None, const uint64_t[::1] ids not None) -> numpy.ndarray:
-    """Of messages that are there: whether each is to be replicated before it is acknowledged."""
+    """For each of these messages: True if it must be replicated before it is acknowledged."""
     found = numpy.zeros(ids.shape[0], numpy.bool_)
     for index in range(ids.shape[0]):
         found[index] = message_at(tables, message_by_id(tables, ids[index])).treatment == TREATMENT_SYNC

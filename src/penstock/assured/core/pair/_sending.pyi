@@ -1,4 +1,4 @@
-"""What the active router sends to the other one."""
+"""The active router's records for the standby."""
 
 import numpy
 from numpy.typing import NDArray

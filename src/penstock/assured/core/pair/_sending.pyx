@@ -1,12 +1,13 @@
-"""What the active router sends to the other one: messages with their destinations, and what became of those sent. The
-destinations are left out where the other router is to find them itself (REPL-4).
+"""The active router's records for the standby: messages with their destinations, and changes of sent messages.
+Destinations are omitted if the standby matches messages itself (REPL-4).
 
-    replication      its stream has Item after Item, in the order in which things happened: a message was kept, an endpoint has one no
-                     more or has given it up to another, a transaction begins or ends. 24 bytes each, whatever the
-                     message's size; the content is taken from the cache or the journal when its turn has come.
+    replication      its stream has Item after Item, in the order of events: a message was stored, an endpoint has lost one
+                     or moved it to another, a transaction begins or ends. 24 bytes each, whatever the message's size; the
+                     content is taken from the cache or the journal when the item is sent.
 
-A message that every endpoint has settled before its turn is not sent (REPL-9): only its number, so that the other router
-knows it when its publisher sends it again. One that some endpoints have settled is sent without these.
+A message that every endpoint has settled before its item is sent is not sent (REPL-9): only its number, so that the
+other router knows the number when its publisher repeats it. One that some endpoints have settled is sent without
+these.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -96,8 +97,8 @@ from penstock.wire._codec cimport store_u32
 
 
 def begin_stream(Tables tables not None) -> dict:
-    """From now on all that happens is streamed. Returns what there is: by number of the endpoint, the ids of its messages
-    that are replicated, ascending, as an array."""
+    """Stream all events from now on. Return the current state: by number of the endpoint, the ids of its replicated
+    messages, ascending, as an array."""
     cdef uint32_t place = tables.replicated_first, each, there
     cdef Message *message
     found = {}
@@ -105,13 +106,14 @@ def begin_stream(Tables tables not None) -> dict:
     tables.replication.begin_stream()
     while place:
         message = message_at(tables, place)
-        mark_sent(message) # what becomes of it is to be told, until the other router says that it has not got it
+        mark_sent(message)  # changes are sent until the other router reports that it lacks the message
         each = message.entries
         while each:
             there = copied_to(tables, each)
             if there:
                 found.setdefault(there, []).append(message.id)
-            if there and there != entry_at(tables, each).endpoint: # a copy that is not there stays until this one comes
+            # a copy that is not there stays until this one arrives
+            if there and there != entry_at(tables, each).endpoint:
                 found.setdefault(entry_at(tables, each).endpoint, []).append(message.id)
             each = entry_at(tables, each).sibling
         place = message.next_by_id
@@ -119,8 +121,8 @@ def begin_stream(Tables tables not None) -> dict:
 
 
 def publisher_frames(Tables tables not None, uint64_t size_max) -> list:
-    """PUBLISHERS frames of about so many bytes: what is known of all publishers. Numbers that wait to be acknowledged are
-    not: the other router learns of them with their messages, if they are kept at all."""
+    """Return PUBLISHERS frames of about `size_max` bytes with the state of all publishers. Numbers that wait to be
+    acknowledged are omitted: the other router learns of them with their messages, if these are stored at all."""
     cdef Frame frame = Frame()
     cdef PublisherHead head
     cdef const Publisher *publisher
@@ -147,7 +149,7 @@ def publisher_frames(Tables tables not None, uint64_t size_max) -> list:
 
 
 def has_uncopied(Tables tables not None) -> bool:
-    """Whether some endpoint that the other router has not got has a message that is to be synchronous."""
+    """True if an endpoint that the other router lacks has a message that should be synchronous."""
     cdef uint32_t place = tables.replicated_first if tables.replication.absent_count else 0
     while place and not (
         message_at(tables, place).treatment == TREATMENT_SYNC and is_at_absent(tables, message_at(tables, place).id)
@@ -157,7 +159,8 @@ def has_uncopied(Tables tables not None) -> bool:
 
 
 def uncopied_counts(Tables tables not None) -> dict:
-    """By number of the endpoint: how many messages it has that are at this router only, as they are not replicated."""
+    """By number of the endpoint: the number of its messages that only this router has, because they are not
+    replicated."""
     cdef uint32_t place
     cdef const Entry *entry
     found = {}
@@ -171,7 +174,7 @@ def uncopied_counts(Tables tables not None) -> dict:
 
 
 def send_missing(Tables tables not None, const uint64_t[::1] ids not None) -> None:
-    """The other router has not got these: they come before everything that has happened since."""
+    """The other router lacks these messages: they are sent before all later events."""
     cdef uint64_t id
     cdef uint32_t place
     if ids.shape[0] == 0:
@@ -184,12 +187,12 @@ def send_missing(Tables tables not None, const uint64_t[::1] ids not None) -> No
 
 
 cdef class Frame:
-    """A RECORDS frame that is being written."""
+    """A RECORDS frame under construction."""
 
     cdef Bytes out
     cdef uint32_t count
-    cdef uint64_t spared            # bytes of endpoints that the other router puts in again
-    cdef uint64_t settled_at        # of a SETTLED record at the end that may still grow; 0: none
+    cdef uint64_t spared  # bytes of endpoints that the other router adds again
+    cdef uint64_t settled_at  # of a SETTLED record at the end that may still grow; 0: none
 
     def __dealloc__(self):
         free(self.out.data)
@@ -217,7 +220,7 @@ cdef class Frame:
                 mark += endpoint_mark(there)
                 is_to_match = is_to_match and there == entry_at(tables, each).endpoint
                 is_to_match = is_to_match and entry_at(tables, each).deliveries == 0
-            elif is_mirrored(tables, entry_at(tables, each).endpoint): # consumed there
+            elif is_mirrored(tables, entry_at(tables, each).endpoint):  # consumed at the other router
                 is_to_match = False
             each = entry_at(tables, each).sibling
         if is_to_match:
@@ -238,7 +241,7 @@ cdef class Frame:
             if there:
                 entry = entry_at(tables, each)
                 destination = Destination(there, entry.deliveries, entry.flags, entry.given_up_by, 0)
-                if there != entry.endpoint: # a transaction has rejected it
+                if there != entry.endpoint:  # a transaction has rejected it
                     why = ENTRY_DEAD | WHY_REJECTED << ENTRY_WHY_SHIFT
                     destination = Destination(there, 0, why, entry.endpoint, 0)
                 memcpy(out, &destination, DESTINATION_SIZE)
@@ -251,7 +254,7 @@ cdef class Frame:
         return 0
 
     cdef int put_number(self, Tables tables, const Item *item) except -1:
-        """All that is left of a message that nobody wants any more."""
+        """Write the number of a message that no endpoint has any more."""
         cdef MessageHead head
         if item.number == 0 or tables.publishers.at(item.party) is NULL:
             return 0
@@ -271,7 +274,7 @@ cdef class Frame:
         cdef IdRun run
         cdef IdRun *last
         cdef DeadRecord dead
-        if item.number: # it went to another endpoint
+        if item.number:  # the message was moved to another endpoint
             memset(&dead, 0, sizeof(DeadRecord))
             dead.kind, dead.size, dead.source = RECORD_DEAD, DEAD_SIZE, item.party
             dead.target, dead.why, dead.id = <uint32_t>item.number, <uint8_t>(item.number >> 32), item.id
@@ -315,10 +318,10 @@ cdef class Frame:
 def next_frame(
     Tables tables not None, uint64_t position, uint64_t size_max, uint32_t fetch_max, const uint8_t[::1] group = None
 ) -> tuple:
-    """(frame or None, its position, the last message's id or 0, ids, sequences, sequence): what is to be sent next, about so
-    many bytes of it; and what has to be read from the journal first: messages, or (else 0) the whole record of the
-    transaction that is next, as the cache has no room for it. `group` is that record. `position` counts records since the
-    stream began."""
+    """Return (frame or None, its position, the last message's id or 0, ids, sequences, sequence): the next frame, of
+    about `size_max` bytes; and what must be read from the journal first: messages, or (else 0) the complete record
+    of the next transaction, for which the cache has no room. `group` is that record. `position` counts records since
+    the begin of the stream."""
     cdef Frame frame = Frame()
     cdef ReplicationState state = tables.replication
     cdef const Item *item
@@ -352,7 +355,7 @@ def next_frame(
 
 
 cdef bint is_wanted(Tables tables, const Message *message) noexcept:
-    """By an endpoint of the other router."""
+    """True if an endpoint of the other router has the message."""
     cdef uint32_t each = message.entries
     while each and not copied_to(tables, each):
         each = entry_at(tables, each).sibling
@@ -360,7 +363,7 @@ cdef bint is_wanted(Tables tables, const Message *message) noexcept:
 
 
 cdef bint is_only_here(Tables tables, const Message *message) noexcept:
-    """Whether some endpoint has it that the other router has no copies of."""
+    """True if the message has an endpoint of which the other router has no copies."""
     cdef uint32_t each = message.entries
     while each and is_mirrored(tables, entry_at(tables, each).endpoint):
         each = entry_at(tables, each).sibling
@@ -368,8 +371,9 @@ cdef bint is_only_here(Tables tables, const Message *message) noexcept:
 
 
 cdef bint put_item(Tables tables, Frame frame, const Item *item, const uint8_t *record) except -1:
-    """False: it has to be read first; or it is not on this router's disk, and some of it nowhere else: if the other
-    router knew it then, it would tell the publisher so. `record` is the message's, or NULL: then the cache may have it."""
+    """Write an item. False: it must be read first; or it is not on this router's disk, and parts of it are nowhere
+    else: if the other router knew it, it would confirm it to the publisher. `record` is the message's, or NULL: then
+    the cache may have it."""
     cdef uint32_t place = message_by_id(tables, item.id)
     if place and not message_at(tables, place).flags & MESSAGE_STORED and is_only_here(tables, message_at(tables, place)):
         return False
@@ -387,9 +391,9 @@ cdef bint put_item(Tables tables, Frame frame, const Item *item, const uint8_t *
 cdef bint put_group(
     Tables tables, Frame frame, uint64_t *first, uint64_t *last_id, const uint8_t[::1] group
 ) except -1:
-    """A transaction, whole or not at all. False: something of it has to be read first, or it has not ended, or is not on
-    this router's disk: then the other one must not have it, which could become active and deliver it while this one forgets
-    it; or the frame has no room for it besides what it has."""
+    """Write a transaction, completely or not at all. False: a part must be read first; or it has not ended or is not
+    on this router's disk: then the other router must not have it, because it could become active and deliver it
+    while this one forgets it; or the frame has no room for it."""
     cdef uint64_t at = first[0], begin = frame.out.size, spared = frame.spared, end = group_end(tables, first[0])
     cdef uint64_t group_at = TRANSACTION_HEAD_SIZE
     cdef uint32_t count = frame.count
@@ -427,7 +431,7 @@ cdef bint put_group(
 
 
 cdef const uint8_t *record_in(const uint8_t[::1] group, uint64_t *at, uint64_t id) noexcept:
-    """The record of a message in that of its transaction, which was checked; NULL: there is none from `at` on."""
+    """The record of a message in the checked record of its transaction; NULL: there is none from `at` on."""
     cdef MessageHead message
     cdef RecordHead head
     cdef uint64_t begin = at[0]
@@ -445,14 +449,14 @@ cdef const uint8_t *record_in(const uint8_t[::1] group, uint64_t *at, uint64_t i
 
 
 def is_transaction(const uint8_t[::1] record not None) -> bool:
-    """Whether this is the whole record of one."""
+    """True if this is the complete record of a transaction."""
     cdef uint64_t size = record.shape[0]
     return size >= TRANSACTION_HEAD_SIZE and record[0] == RECORD_TRANSACTION and check_record(&record[0], size) == size
 
 
 cdef uint64_t large_group(Tables tables, uint64_t at) noexcept:
-    """The sequence number of the transaction that begins here, if more of it has to be read than the cache has room for
-    besides all others; else 0."""
+    """The sequence number of the transaction that begins here, if more of it must be read than the cache has room
+    for; otherwise 0."""
     cdef uint64_t end = group_end(tables, at), size = 0
     cdef const Item *item = tables.replication.item_at(at)
     cdef const Item *last = tables.replication.item_at(end)
@@ -469,14 +473,14 @@ cdef uint64_t large_group(Tables tables, uint64_t at) noexcept:
 
 
 cdef uint64_t group_end(Tables tables, uint64_t at) noexcept:
-    """Where the item is that ends the transaction; or the end of the stream."""
+    """The position of the item that ends the transaction, or the end of the stream."""
     while at < tables.replication.end() and tables.replication.item_at(at).what != ITEM_END:
         at += sizeof(Item)
     return at
 
 
 cdef void told(Tables tables, uint64_t at, uint64_t end) noexcept:
-    """What the transaction has consumed the other router has no more."""
+    """Mark the messages that the transaction has consumed as gone at the other router."""
     cdef const Item *item
     cdef uint32_t place
     while at < end:
@@ -489,7 +493,7 @@ cdef void told(Tables tables, uint64_t at, uint64_t end) noexcept:
 
 
 cdef tuple wanted(Tables tables, uint64_t at, uint32_t count_max):
-    """The next messages whose content is in the journal only."""
+    """The next messages whose content is only in the journal."""
     cdef const Item *item
     cdef uint32_t place
     cdef uint64_t size = 0

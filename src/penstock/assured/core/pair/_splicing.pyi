@@ -1,8 +1,8 @@
 from penstock.assured.core.router._intake import PublishBatch
 
 class Contents:
-    """Where the contents of one transaction's messages are among the bytes that were sent of it. `number` is the link's
-    for the transaction, `size` that of these bytes."""
+    """Positions of one transaction's message contents in the bytes that were sent ahead. `number` is the link's
+    number of the transaction, `size` the number of these bytes."""
 
     def __init__(self, number: int) -> None: ...
     @property
@@ -10,15 +10,15 @@ class Contents:
     @property
     def size(self) -> int: ...
     def add(self, batch: PublishBatch) -> None:
-        """All bytes of the batch are sent."""
+        """All bytes of the batch were sent."""
 
 def encode_together(number: int, data: bytes = b"", *, is_forgotten: bool = False) -> bytes: ...
 def read_together(frame: bytes) -> tuple[int, bool]:
-    """(number, whether it is to be forgotten)."""
+    """Return (number, True if it must be forgotten)."""
 
 def splice(frame: bytes, streamed: dict[tuple[int, int], Contents]) -> tuple[bytes, list[tuple[int, int]]]:
-    """A RECORDS frame, with its length, without what the other router holds of it; and the transactions of `streamed`,
-    by publisher and number, that are in it."""
+    """Remove the parts that the other router already has from a RECORDS frame with its length. Return it with the
+    transactions of `streamed` in it, by publisher and number."""
 
 def join(frame: bytes, held: dict[int, bytearray]) -> bytes:
-    """The RECORDS frame that a SPLICED one stands for; RemoteProtocolError."""
+    """Restore the RECORDS frame of a SPLICED one. Raises RemoteProtocolError."""

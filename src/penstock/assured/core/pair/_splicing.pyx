@@ -1,5 +1,5 @@
-"""What the other router holds of a transaction is left out of its commit here, and put in again there; transaction_stream.py says
-when. The frames are those of _layout.pxd."""
+"""Transaction contents that the standby already has are omitted from the commit here, and added again there; see
+transaction_stream.py. _layout.pxd has the frames."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -38,22 +38,22 @@ from penstock.wire._codec cimport store_u32
 from penstock.base.errors import RemoteProtocolError
 
 cdef enum:
-    CONTENT_SIZE_MIN = 48   # a smaller one is sent again: a piece takes almost as much
+    CONTENT_SIZE_MIN = 48  # smaller contents are sent again: a piece has almost the same size
 
 
 cdef struct Place:
-    uint64_t number         # of the message
+    uint64_t number  # of the message
     uint32_t offset
     uint32_t size
 
 
 cdef class Contents:
-    """Where the contents of one transaction's messages are among the bytes that were sent of it."""
+    """Positions of one transaction's message contents in the bytes that were sent ahead."""
 
     cdef readonly uint32_t number
     cdef readonly uint64_t size
     cdef uint64_t highest
-    cdef Bytes places       # Place after Place; the messages' numbers rise
+    cdef Bytes places  # Place after Place; the messages' numbers rise
 
     def __cinit__(self, uint32_t number):
         self.number = number
@@ -89,7 +89,7 @@ def encode_together(uint32_t number, bytes data not None = b"", *, bint is_forgo
 
 
 def read_together(bytes frame not None) -> tuple:
-    """(number, whether it is to be forgotten)."""
+    """Return (number, True if it must be forgotten)."""
     cdef TogetherHead head
     if len(frame) < TOGETHER_HEAD_SIZE:
         raise RemoteProtocolError("a frame of a transaction is too short")
@@ -98,7 +98,7 @@ def read_together(bytes frame not None) -> tuple:
 
 
 cdef class Splicing:
-    """A frame of this router's, and what is left out of it."""
+    """A frame of this router and its omitted parts."""
 
     cdef const uint8_t *frame
     cdef uint64_t size
@@ -115,7 +115,7 @@ cdef class Splicing:
         free(self.pieces.data)
 
     cdef int put(self, uint64_t at, uint32_t number, uint32_t offset, uint32_t size) except -1:
-        """What is there in the frame is held under this number."""
+        """Record that this part of the frame is held under this number."""
         bytes_reserve(&self.pieces, PIECE_SIZE)
         (<Piece *>(self.pieces.data + self.pieces.size))[0] = Piece(<uint32_t>(at - self.done), number, offset, size)
         self.pieces.size += PIECE_SIZE
@@ -124,7 +124,8 @@ cdef class Splicing:
         return 0
 
     cdef int leave_out(self, uint64_t at, uint64_t end, Contents contents) except -1:
-        """Of the records of a transaction. They are in the order of what was published, so both are walked once."""
+        """Omit the held contents of a transaction's records. Both are in the order of publishing, so one walk is
+        enough."""
         cdef const Place *place = <const Place *>contents.places.data
         cdef const Place *last = <const Place *>(contents.places.data + contents.places.size)
         cdef RecordHead record
@@ -163,8 +164,8 @@ cdef class Splicing:
 
 
 def splice(bytes frame not None, dict streamed not None) -> tuple:
-    """A RECORDS frame, with its length, without what the other router holds of it; and the transactions of `streamed`,
-    by publisher and number, that are in it."""
+    """Remove the parts that the other router already has from a RECORDS frame with its length. Return it with the
+    transactions of `streamed` in it, by publisher and number."""
     cdef Splicing splicing = Splicing(frame)
     cdef uint64_t at = LENGTH_SIZE + RECORDS_HEAD_SIZE
     cdef RecordHead record
@@ -184,7 +185,7 @@ def splice(bytes frame not None, dict streamed not None) -> tuple:
 
 
 def join(bytes frame not None, dict held not None) -> bytes:
-    """The RECORDS frame that a SPLICED one stands for; RemoteProtocolError."""
+    """Restore the RECORDS frame of a SPLICED one. Raises RemoteProtocolError."""
     cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(frame)
     cdef uint64_t size = len(frame), at, said = 0, total
     cdef SplicedHead head

@@ -1,16 +1,17 @@
-"""Whether synchronous messages wait for the other router, or are acknowledged as degraded (REPL-8).
+"""Degradation: whether synchronous messages wait for the standby, or are acknowledged as degraded (REPL-8).
 
 synchronous ──(the link is down or slow for degrade_after_ms)──► degrading ──(it is noted)──► degraded
      ▲                                                                                           │
      └──(the other router has all that was so acknowledged)◄── waiting again ◄──(it keeps up)────┘
 
-Under a lease the voters note it first: then the other router cannot become active by itself. Then the router's own log
-does: should an operator make the other one active, this one knows what it is to keep of what that one never had. Back
-again, the voters hear of it when the log has it. An operator can order it as well: then it is degraded until the order
-is taken back.
+With a lease, the voters note the degradation first, so that the standby cannot become active by itself. Then this
+router's log notes it: if an operator makes the standby active, this router knows which messages the standby never had.
+On the way back, the voters are told when the log has the end of the degradation. An operator can also order
+degradation, which then lasts until the order is undone.
 
-Partly degraded it is while the other router lacks endpoints that have synchronous messages (uncopied.py): these alone
-do not wait for it. The voters note that, too, but for a planned switch, which may leave behind what has no copies.
+The pair is partly degraded while the standby lacks endpoints with synchronous messages (uncopied.py): only these
+messages do not wait for it. The voters note that too, except during a planned switch, which may leave messages without
+copies behind.
 """
 
 from typing import Literal, TypeAlias
@@ -27,27 +28,28 @@ Mode: TypeAlias = Literal["synchronous", "degrading", "degraded"]
 
 
 class Degradation:
-    """Of an active router."""
+    """The degradation state of an active router."""
 
     def __init__(self, config: PairConfig, log: Log, uncopied: Uncopied) -> None:
         self.mode: Mode = "synchronous"
         self.uncopied = uncopied
         self.is_ordered = False
-        """An operator wants it degraded."""
+        """True if an operator has ordered degradation."""
         self._config = config
         self._log = log
         self._behind_ns: int | None = None
-        """Since when the other router is not known to keep up."""
+        """Time since when the other router may not keep up."""
         self._is_degraded = False
-        """As the voters were told last."""
+        """The last state sent to the voters."""
         self._is_noted: bool | None = False
-        """By the voters; None: they were told to strike it off, and may have."""
+        """True, if the voters have noted the degradation; None: they were told to remove the note, and may have done
+        so."""
         self._logged_as: int | None = None
-        """The record of the log that says that it is degraded."""
+        """The log record of the begin of the degradation."""
         self._ended_as: int | None = None
-        """The one that says that it is not any more, until the voters are told."""
+        """The log record of its end, until the voters are told."""
         self._back_at: int | None = None
-        """Messages wait for the other router again, which keeps up; when it has this one it is synchronous."""
+        """Messages wait for the other router again, which keeps up; when it has this one, the pair is synchronous."""
 
     def activate(self, now_ns: int) -> None:
         self.mode, self._behind_ns, self.is_ordered = "synchronous", now_ns, False
@@ -62,39 +64,41 @@ class Degradation:
 
     @property
     def state(self) -> str:
-        """As people are told."""
+        """The state in readable form."""
         is_partly = self.mode == "synchronous" and self.uncopied.are_there
         return "partly degraded" if is_partly else self.mode
 
     @property
     def is_waiting(self) -> bool:
-        """Whether synchronous messages wait for the other router."""
+        """True if synchronous messages wait for the other router."""
         return self.mode != "degraded" or self._back_at is not None
 
     def released(self, sending: ReplicationSender | None) -> tuple[int, int]:
-        """Up to which message nothing waits for the other router any longer, and what that is acknowledged as."""
+        """The message up to which nothing waits for the other router any longer, and the outcome of these messages."""
         if not self.is_waiting:
             return EVERY_ID, OUTCOME_DEGRADED
         return sending.through_id if sending is not None else 0, OUTCOME_SYNC
 
     def lost(self, now_ns: int) -> None:
-        """The link is gone."""
+        """The link was lost."""
         if self._behind_ns is None:
             self._behind_ns = now_ns
 
     def noted(self, is_degraded: bool) -> None:
-        """The voters know that the other router has not got everything: it cannot become active."""
+        """The voters know that the other router lacks messages: it cannot become active."""
         self._is_noted = is_degraded
-        if is_degraded and not self._is_degraded:  # they knew it before, and this router did not
+        if is_degraded and not self._is_degraded:  # they knew it before this router did
             self.mode, self._is_degraded = "degrading", True
 
     def keeps_up(self, sending: ReplicationSender | None) -> bool:
-        """The other router has everything, but for what is on its way, and everybody knows that it may take over."""
+        """True if the other router has everything except messages on their way, and all voters know that it may take
+        over."""
         is_synchronous = self.mode == "synchronous" and self._is_noted is False and self._ended_as is None
         return is_synchronous and sending is not None and sending.is_whole and not sending.backlog
 
     def look(self, sending: ReplicationSender | None, now_ns: int, *, is_switching: bool = False) -> bool | None:
-        """Whether the voters have to be told that this router is degraded, or no longer; None: neither."""
+        """Return True if the voters must be told that this router is degraded, False if it no longer is; None:
+        neither."""
         self.uncopied.look(now_ns, is_whole=sending is not None and sending.is_whole)
         if sending is not None and sending.is_whole:
             self._behind_ns = sending.oldest_ns
@@ -121,7 +125,8 @@ class Degradation:
         return self._is_degraded if self._is_degraded != was_degraded else None
 
     def _look_whether_back(self, sending: ReplicationSender, now_ns: int) -> None:
-        """What was acknowledged as degraded may still be on its way: without it the other router cannot take over."""
+        """Check for the end of the degradation. Messages acknowledged as degraded may still be on their way, and the
+        other router cannot take over without them."""
         if self.mode == "synchronous" or self.is_ordered or self._is_slow(now_ns):
             self._back_at = None
         elif self._back_at is None and not sending.backlog:
@@ -143,14 +148,14 @@ class Degradation:
         return min((each for each in deadlines if each is not None), default=None)
 
     def _late_ns(self) -> int | None:
-        """When it is to degrade."""
+        """The time at which the pair degrades."""
         if self.mode != "synchronous" or self._behind_ns is None or self._config.degrade == "never":
             return None
         return self._behind_ns + self._config.degrade_after_ms * NS_PER_MS
 
     @property
     def _slow_ns(self) -> int:
-        """Half the time is enough to be sure that it does not degrade again at once."""
+        """Half of the limit, so that the pair does not degrade again at once."""
         return self._config.degrade_after_ms * NS_PER_MS // 2
 
     def _is_slow(self, now_ns: int) -> bool:

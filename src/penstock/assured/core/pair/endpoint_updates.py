@@ -1,7 +1,7 @@
-"""What the other router of a pair is told of endpoints, and when.
+"""Changes of endpoints for the other router of a pair, and the time at which they are sent.
 
-How an endpoint is defined goes at once. That it is deleted, or filled further out of the log, goes in its turn: after
-what the stream had by then.
+Definitions are sent at once. Deletions, and fills from the log, are sent in order with the stream: after its current
+items.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from penstock.assured.core.router.events import Instruction, Noted
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """What the other router knows of an endpoint."""
+    """The other router's knowledge of an endpoint."""
 
     config: EndpointConfig
     is_copied: bool
@@ -26,17 +26,17 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class _Later(msgspec.Struct, frozen=True):
-    """What the other router may not hear of an endpoint before it has what happened until then."""
+    """An endpoint update that must wait until earlier items of the stream have been sent."""
 
     after: int
-    """So many items of the stream."""
+    """Number of stream items to send before."""
 
     name: str
     message: Defined
 
 
 class EndpointUpdates:
-    """`out` is what is to be sent; `is_matching`: the other router finds out who wants a message."""
+    """`out` has the messages to send; `is_matching`: the other router matches messages itself."""
 
     def __init__(self, tables: Tables, endpoints: Endpoints, out: list[bytes], *, is_matching: bool) -> None:
         self._tables = tables
@@ -47,18 +47,18 @@ class EndpointUpdates:
         self._defined: dict[int, _Told] = {}
         self._later: deque[_Later] = deque()
         self._changes = -1
-        """Of endpoints, as far as they were looked at."""
+        """Counter of endpoint changes at the last check."""
         self._passed = 0
-        """Items of the stream whose turn has come."""
+        """Number of stream items that were sent."""
         self.absent: dict[int, str] = {}
-        """Endpoints that the other router has not got, by number."""
+        """Endpoints that the other router lacks, by number."""
         self._is_outdated = False
-        """It has got some of these by now: what there is has to be compared anew."""
+        """True if the other router now has some of these: the routers must compare again."""
         self._noted: list[Instruction] = []
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something is still to be told."""
+        """True if updates are waiting."""
         return bool(self._later)
 
     @property
@@ -66,20 +66,19 @@ class EndpointUpdates:
         return self._replication.backlog
 
     def passed(self, count: int) -> None:
-        """So many more items of the stream have had their turn."""
+        """Count further stream items that were sent."""
         self._passed += count
 
     def mirror(self) -> bool:
-        """Tell how endpoints are defined, as far as that is not known. What was accepted before goes with its
-        endpoints: the other router finds those that there are when it comes. False: it has to be compared anew what
-        there is."""
+        """Send new definitions. Messages accepted before are sent with their endpoints, because the other router
+        matches with its definitions at their arrival. False: the routers must compare again."""
         if self._is_outdated or self._changes == self._endpoints.changes:
             return not self._is_outdated
         self._changes = self._endpoints.changes
         current = {each.number: self._told(each) for each in self._endpoints}
         new = {number: told for number, told in current.items() if self._defined.get(number) != told}
-        # What was given up by an endpoint may wait for its turn, and the copies that it goes on with are still there.
-        # So may what one was filled with out of the log: the other router has to go on where it has everything.
+        # Moved messages of an endpoint may wait to be sent, and the copies that it has remain. The same holds for fills
+        # from the log: the other router has to continue at the position that it has.
         filled = [number for number in new if number in self._defined and self._is_same(number, new[number])]
         gone = self._defined.keys() - current.keys()
         if self._must_compare({number: told for number, told in new.items() if number not in filled}):
@@ -98,23 +97,23 @@ class EndpointUpdates:
 
     def _told(self, endpoint: Endpoint) -> _Told:
         is_copied = self._endpoints.is_copied(endpoint.config)
-        definition = msgspec.structs.replace(endpoint.definition, own_through=0)  # that is each router's own matter
+        definition = msgspec.structs.replace(endpoint.definition, own_through=0)  # own_through belongs to each router
         return _Told(endpoint.config, is_copied, msgspec.json.encode(definition))
 
     def _is_same(self, number: int, told: _Told) -> bool:
-        """But for how far it is filled."""
+        """True if they are equal except for the position of the fill."""
         return self._defined[number].config == told.config
 
     def _must_compare(self, new: dict[int, _Told]) -> bool:
-        """An endpoint has copies that had none, or none any more; or of one of this name something is to be told that
-        would come after this, and be older."""
+        """True if an endpoint has gained or lost its copies, or if an older update for this name is waiting that
+        would arrive after this one."""
         names = {each.name for each in self._later}
         known = {number: self._defined[number] for number in new if number in self._defined}
         is_copied_otherwise = any(new[number].is_copied != told.is_copied for number, told in known.items())
         return is_copied_otherwise or any(told.config.name in names for told in new.values())
 
     def _match_from_now(self) -> None:
-        """The other router finds the endpoints of what comes from now on; it cannot while it has some too many."""
+        """Let the other router match messages from now on, unless it still has deleted endpoints."""
         is_matching = self._is_matching and not any(each.message.is_deleted for each in self._later)
         self._replication.set_match_from(self._tables.next_id if is_matching else 0)
 
@@ -122,17 +121,17 @@ class EndpointUpdates:
         self._later.append(_Later(self._passed + self._backlog, name, message))
 
     def tell_due(self) -> None:
-        """What was to be told later, and whose turn has come."""
+        """Send waiting updates whose time has come."""
         while self._later and (self._later[0].after <= self._passed or not self._backlog):
             message = self._later.popleft().message
             self._out.append(encode(message))
             if message.is_deleted:
                 self._match_from_now()
 
-    # What the other router has not got
+    # Endpoints that the other router lacks
 
     def lacks(self, numbers: list[int]) -> None:
-        """What the other router has no endpoints for is at this one only (REPL-3), until it has them."""
+        """Messages of endpoints that the other router lacks are at this router only (REPL-3), until it has them."""
         endpoints = self._endpoints
         found = [endpoint for each in numbers if (endpoint := endpoints.by_number(each)) is not None]
         for each in found:
@@ -151,7 +150,7 @@ class EndpointUpdates:
         return noted
 
     def become_whole(self) -> None:
-        """The other router has all that there is, of the endpoints that have copies."""
+        """The other router has all messages of the replicated endpoints."""
         endpoints = self._endpoints
         for each in endpoints:
             if each.number not in self.absent and endpoints.is_copied(each.config):

@@ -20,7 +20,7 @@ IDS_PER_FRAME = 65_536
 
 
 def distinct(parts: Sequence[NDArray[numpy.uint64]]) -> NDArray[numpy.uint64]:
-    """The ids of all parts, each once, ascending. They mostly are so already: sorting is quicker than hashing."""
+    """The distinct ids of all parts, ascending. They are mostly sorted already: sorting is faster than hashing."""
     ids = numpy.sort(numpy.concatenate(parts))
     return ids[numpy.concatenate([[True], ids[1:] != ids[:-1]])] if len(ids) else ids
 
@@ -31,7 +31,7 @@ def ids_frame(kind: int, number: int, ids: NDArray[numpy.uint64], *, is_last: bo
 
 
 def read_ids(data: bytes) -> tuple[int, bool, NDArray[numpy.uint64]]:
-    """(number, whether it is the last frame, ids), which rise."""
+    """Return (number, True for the last frame, ids). Raises RemoteProtocolError unless the ids rise."""
     if len(data) < 8 or len(data) % 8:
         raise RemoteProtocolError("a frame of ids is not whole")
     ids = numpy.frombuffer(data, "<u8", offset=8).astype(numpy.uint64)

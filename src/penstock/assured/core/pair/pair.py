@@ -1,8 +1,8 @@
-"""A message router that has another beside it: the core of both (REPL-2 to REPL-10, REPL-14).
+"""The core of a message router in a pair, with its peer (REPL-2 to REPL-10, REPL-14).
 
-One of the two is active, by the lease or by an operator's order; the other stands by and gets a copy of what is to be
-replicated. Which is which is told by epochs: whoever becomes active does so in a new one, and whoever hears of a newer
-one than its own is active no more.
+The lease or an operator's order makes one of the two active; the other is the standby and gets copies of replicated
+messages. Epochs decide: a router becomes active in a new epoch, and a router that learns of a newer epoch than its own
+is no longer active.
 """
 
 from penstock.assured.core.lease import protocol as lease_protocol
@@ -26,7 +26,7 @@ from penstock.base.errors import PenstockError
 
 
 class Pair:
-    """`memory` is what this router's voter has on its disk, where there is a lease."""
+    """`memory` is the state of this router's voter on its disk, if there is a lease."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Pair:
         self._past = ReplicaHistory(router.log, is_first=self._is_first)
         self._stream = 0
         self.switching = PlannedSwitch()
-        self._has_other_matches = False  # than the active router, and endpoints here have not changed since
+        self._has_other_matches = False  # other matches than the active router, with unchanged endpoints
         self._is_started = False
         self._out: list[pair_protocol.PairInstruction] = []
         self.link = PeerLink(lambda each: self._out.append(each))
@@ -62,7 +62,7 @@ class Pair:
 
     @property
     def epoch(self) -> int:
-        """The newest in which this router was active, or had everything."""
+        """The newest epoch in which this router was active, or had everything."""
         return self._past.epoch
 
     def handle(self, event: pair_protocol.PairEvent, now_ns: int) -> list[pair_protocol.PairInstruction]:
@@ -113,7 +113,7 @@ class Pair:
     # The router
 
     def _start(self, event: events.Start, now_ns: int) -> None:
-        """It stands by until it is known who is active."""
+        """Start as the standby until the active router is known."""
         self._is_started = True
         self._route(events.Start(event.next_sequence, event.wall_ns, "standby", 0), now_ns)
         self._past.start(self.router.newest_id)
@@ -149,7 +149,7 @@ class Pair:
             self._route(events.Become("active", epoch), now_ns)
 
     def _stand_by(self, now_ns: int, why: str) -> None:
-        """Effective at once: nothing is delivered or acknowledged from now on."""
+        """Become the standby at once: nothing is delivered or acknowledged from now on."""
         self._note("stands_by", why=why, epoch=self.epoch)
         self._route(events.Become("standby", self.epoch), now_ns)
         if not self.switching.is_yielding:
@@ -218,7 +218,7 @@ class Pair:
                     if isinstance(message, pair_protocol.Message):
                         self._said(message, now_ns)
                 case _:
-                    pass  # it was on its way when the roles changed
+                    pass  # sent before the roles changed
         except (PenstockError, IndexError) as error:
             self._has_other_matches |= isinstance(error, MatchesDifferError)
             self._end_link(str(error), now_ns)
@@ -230,7 +230,7 @@ class Pair:
             case pair_protocol.Resync(_, epoch):
                 if self.router.is_active or epoch < self.epoch:
                     self._tell_standing()
-                elif self._log.is_troubled:  # it is not known how long: there will be another
+                elif self._log.is_troubled:  # its duration is unknown: another one follows
                     self.receiving = None
                 else:
                     self.receiving = ReplicationReceiver(self.router, self._config, message, self._is_first)
@@ -250,7 +250,7 @@ class Pair:
                     self.switching.left_there = left
                     self._take_over(now_ns)
             case _:
-                pass  # it was on its way when the roles changed
+                pass  # sent before the roles changed
 
     def _heard_standing(self, peer: Standing, now_ns: int) -> None:
         pair_protocol.check_standing(self._standing(), peer, self._config.routers)
@@ -262,7 +262,7 @@ class Pair:
         elif self.router.is_active:
             if peer.role == "active":
                 self._tell_standing()
-            elif self.sending is None:  # else it has said so before
+            elif self.sending is None:  # otherwise it was reported before
                 self._begin_sending()
         elif self._config.lease is not None or self.router.is_becoming_active or self.switching.is_yielding:
             return
@@ -321,16 +321,16 @@ class Pair:
     def _want_other(self, now_ns: int) -> None:
         if self.router.is_active:
             self.switching.want(now_ns)
-            self.degrading.is_ordered = False  # the other router is to have everything
+            self.degrading.is_ordered = False  # the other router needs all messages
 
     def _take_over(self, now_ns: int) -> None:
-        """The other router has stopped; with a lease it is given up, and this one asks for it."""
+        """The other router has stopped. With a lease, it was given up, and this router requests it."""
         self._past.is_willing = True
         if self.keeper is None:
             self._activate(lease_protocol.next_epoch(self.epoch, self._is_first), now_ns)
 
     def _call_off(self, now_ns: int) -> None:
-        """Nothing comes of a planned switch: if this router has stopped for it, it goes on."""
+        """A planned switch has failed: a router that had stopped for it continues."""
         if self.switching.is_wanted:
             self._note("switch_called_off", is_trouble=True)
         if self.switching.forget():
@@ -351,7 +351,7 @@ class Pair:
             self._lease(lease_protocol.Release(), now_ns)
         self._tell_standing()
 
-    # What follows from an event
+    # Consequences of an event
 
     def _finish(self, now_ns: int) -> None:
         self._pump(now_ns)
@@ -369,7 +369,8 @@ class Pair:
             self.receiving.stored(self._log.stored_through)
             self.link.send(self.receiving.out)
         is_ready = self.switching.is_wanted and self.degrading.keeps_up(self.sending)
-        if is_ready and not any(isinstance(each, events.SendData) for each in self._out):  # an active router's to send
+        # only an active router has frames to send
+        if is_ready and not any(isinstance(each, events.SendData) for each in self._out):
             self.switching.begin_yielding(now_ns)
             self._stand_by(now_ns, "the other router is to be active")
         if self.sending is not None and self.switching.is_yielding and self.sending.is_drained:
@@ -398,7 +399,7 @@ class Pair:
                 self._route(Tick(), now_ns)
 
     def _mode_changed(self, before: str) -> None:
-        """The moments of change are logged."""
+        """Log changes of the mode."""
         mode = self.degrading.state
         if mode != before:
             self._note("replication", mode=mode, is_trouble=mode != "synchronous")

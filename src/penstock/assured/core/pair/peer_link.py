@@ -1,4 +1,4 @@
-"""The link to the other router of a pair, as the core of a pair has it. It does no I/O."""
+"""The link to the other router of a pair, without I/O."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from penstock.assured.core.pair.protocol import Message, PeerEnd, PeerInstructio
 
 
 class PeerLink:
-    """Without a link nothing is said. `peer` is what the other router has said of itself, while there is one."""
+    """Without a link nothing is sent. `peer` is the other router's last Standing, while there is a link."""
 
     def __init__(self, emit: Callable[[PeerInstruction], None]) -> None:
         self.number: int | None = None
@@ -14,7 +14,7 @@ class PeerLink:
         self._emit = emit
 
     def heard(self, peer: Standing) -> str:
-        """What is to be noted of it."""
+        """Return the change of its disk state to log, if any."""
         was_storing = self.peer is None or self.peer.is_storing
         self.peer = peer
         if peer.is_storing == was_storing:
@@ -26,7 +26,7 @@ class PeerLink:
             self._emit(PeerSend(self.number, encode(message)))
 
     def send(self, frames: list[bytes]) -> None:
-        """All of them, which are the caller's no more."""
+        """Send all frames and empty the list."""
         if frames and self.number is not None:
             self._emit(PeerSend(self.number, b"".join(frames)))
         frames.clear()

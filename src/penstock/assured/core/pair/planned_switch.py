@@ -1,20 +1,21 @@
-"""A planned switch at the router that is active: first it is wanted, then this router yields; neither for ever."""
+"""A planned switch at the active router: first it is requested, then this router yields; both steps have a time
+limit."""
 
 from collections.abc import Mapping
 
 from penstock.base.clock import NS_PER_MS
 
 WANTED_NS = 5_000 * NS_PER_MS
-"""How long the other router may take until it has everything; an order that comes to nothing is forgotten."""
+"""Time for the other router to catch up; then the order is dropped."""
 
 YIELDING_NS = 2_000 * NS_PER_MS
-"""How long nobody is active for it: then this router goes on."""
+"""Time without an active router after yielding; then this router continues."""
 
 
 class PlannedSwitch:
     def __init__(self) -> None:
         self.left_there: dict[str, int] = {}
-        """What the router said that stopped for this one: by endpoint, messages that have no copies, and stay there."""
+        """Messages left at the router that stopped for this one: messages without copies, by endpoint."""
         self._wanted_until_ns: int | None = None
         self._yielding_until_ns: int | None = None
 
@@ -28,7 +29,7 @@ class PlannedSwitch:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether this router is to stop for the other one, and has not yet."""
+        """True if this router is about to stop for the other one."""
         return self.is_wanted or self.is_yielding
 
     def want(self, now_ns: int) -> None:
@@ -38,7 +39,7 @@ class PlannedSwitch:
         self._wanted_until_ns, self._yielding_until_ns = None, now_ns + YIELDING_NS
 
     def forget(self) -> bool:
-        """It is over; whether this router was yielding."""
+        """End the switch. True if this router was yielding."""
         was_yielding = self.is_yielding
         self._wanted_until_ns = self._yielding_until_ns = None
         return was_yielding
@@ -52,5 +53,5 @@ class PlannedSwitch:
 
 
 def told_left(left: Mapping[str, int]) -> str:
-    """Of messages that stay behind at a router."""
+    """Describe the messages that are left behind at a router."""
     return ", ".join(f"{name}: {count:,}" for name, count in left.items())

@@ -1,22 +1,22 @@
-"""What the two routers of a pair say to each other, and the grammar of a pair's core (protocol/assured.md).
+"""The messages between the two routers of a pair, and the events of a pair's core (protocol/assured.md).
 
-active router                     the other one, which stands by
-  │ Standing ◄──────────────────► Standing    who I am, in which epoch: at the beginning, and whenever it changes
-  │ Resync ──────────────────────► │          what follows is all that I have
-  │ Defined …, LIVE frames … ────► │          the endpoints, and the ids of their messages that are replicated
+active router                     standby
+  │ Standing ◄──────────────────► Standing    name, role and epoch: at the beginning, and after changes
+  │ Resync ──────────────────────► │          a complete list follows
+  │ Defined …, LIVE frames … ────► │          the endpoints, and the ids of their replicated messages
   │ Listed ──────────────────────► │
-  │ ◄───────────────────── Lacking │          the endpoints that I have not got; also later, when that changes
-  │ ◄────────────── MISSING frames │          those that I have not got; what is not listed I have dropped
-  │ RECORDS frames ──────────────► │          these first, then whatever happens
-  │ ◄───────────────────── StoredTo│          it is on my disk, up to there
-  │ Whole ───────────────────────► │          you have all there is
-  │ ◄─────────────────────── Switch│          let me be the active one
-  │ Yielded ─────────────────────► │          you have all there is, and I am active no more
+  │ ◄───────────────────── Lacking │          endpoints that the standby lacks; also after changes
+  │ ◄────────────── MISSING frames │          messages that the standby lacks; it has dropped unlisted ones
+  │ RECORDS frames ──────────────► │          the missing messages, then all events
+  │ ◄───────────────────── StoredTo│          stored on the standby's disk up to here
+  │ Whole ───────────────────────► │          the standby has everything
+  │ ◄─────────────────────── Switch│          a request to become active
+  │ Yielded ─────────────────────► │          the standby has everything, and this router is no longer active
 
 PeerOpened, PeerClosed, PeerFrame    the link to the other router: frames without their length
-SwitchHere                           an operator's order: this router is to be the active one
-HandOver                             this router is to stop: the other is to be the active one
-Degrade                              another: synchronous messages do not wait for the other router, or do again
+SwitchHere                           an operator's order: this router must become active
+HandOver                             this router must stop: the other one must become active
+Degrade                              synchronous messages do not wait for the other router, or do again
     ->  PeerSend, PeerEnd            frames with their length
 """
 
@@ -39,33 +39,32 @@ LEFT_MAX = 256
 
 
 class PairConfig(Config, frozen=True):
-    """Of a router that has another beside it."""
+    """Configuration of a router in a pair."""
 
     routers: tuple[Name, Name]
-    """The pair; the first of them begins, when both are new."""
+    """The pair; the first router begins if both are new."""
 
     lease: LeaseConfig | None = None
-    """Who is active is decided by a majority with a witness; without it, by operators."""
+    """The lease, by which a majority with a witness selects the active router; without it, operators do."""
 
     degrade: Literal["after", "never"] = "after"
-    """What becomes of synchronous traffic when the other router does not answer: it is acknowledged as degraded after a
-    while, or it waits."""
+    """Synchronous messages while the standby does not answer: acknowledged as degraded after a while, or waiting."""
 
     degrade_after_ms: Milliseconds = 1_000
     matching: Literal["secondary", "primary"] = "secondary"
-    """Who finds out which endpoints want a message that is replicated (REPL-4): the router that stands by, by its own
-    interests, or the active one, which sends the endpoints along. It is the active one also if the other router wants
-    it so, or has found others than the active one."""
+    """The router that matches replicated messages with endpoints (REPL-4): the standby with its own interests, or
+    the active one, which sends the endpoints along. The active router also does it if the standby requires it, or
+    has found other endpoints."""
 
     mirror: Literal["all", "endpoints", "none"] = "all"
-    """What this router takes over from the other one (REPL-6): endpoints as the active one has them, and what clients'
-    tokens are checked with; the rest, or all of it, is configured by hand at both."""
+    """What this router takes over from the other one (REPL-6): the endpoints and token state of the active router,
+    only the endpoints, or nothing. The rest must be configured equally at both."""
 
     transactions: Literal["stream", "at_commit"] = "stream"
-    """When what a transaction publishes goes to the other router: as it comes, or as one operation at its commit."""
+    """Time at which a transaction's messages go to the standby: when they are published, or all at the commit."""
 
     window_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**30)] = 8 * MIB
-    """Sent to the other router and not stored there yet; one frame in any case."""
+    """Maximum number of bytes sent to the standby and not stored there yet; one frame is allowed in any case."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,22 +78,22 @@ class Standing(msgspec.Struct, tag="standing", frozen=True):
     name: Name
     role: Role
     epoch: Epoch
-    """The newest in which this router was active, or had all that the active one had."""
+    """The newest epoch in which this router was active, or had everything that the active one had."""
 
     is_willing: bool = False
-    """Whether it was the active one when it stopped, or is the first of a new pair."""
+    """True if it was active when it stopped, or is the first of a new pair."""
 
     is_voting: bool = False
-    """Whether a lease decides who is active: both are of one mind about that, or are no pair."""
+    """True if a lease selects the active router; both routers must have the same value."""
 
     is_matching: bool = False
-    """Whether it finds out by itself which endpoints want a message."""
+    """True if it matches messages itself."""
 
     is_storing: bool = True
-    """Whether its disk takes what comes."""
+    """True if its disk accepts data."""
 
     is_degraded: bool = False
-    """Of the active one: whether synchronous messages do not wait for the other."""
+    """For the active router: True if synchronous messages do not wait for the standby."""
 
 
 def check_standing(mine: Standing, theirs: Standing, routers: tuple[str, str]) -> None:
@@ -105,9 +104,10 @@ def check_standing(mine: Standing, theirs: Standing, routers: tuple[str, str]) -
 
 
 def is_to_begin(mine: Standing, theirs: Standing, is_first: bool) -> bool:
-    """Of two routers that stand by, whether this one becomes active. If neither is willing in one epoch, one has
-    yielded and the other never heard it: both have everything."""
-    if theirs.role == "active" or mine.epoch < theirs.epoch:  # it may have lost its disk, and the other has it all
+    """Of two standby routers, return True if this one becomes active. If neither is willing in the same epoch, one
+    has yielded and the other never got the message: both have everything."""
+    # it may have lost its disk, and the other one has everything
+    if theirs.role == "active" or mine.epoch < theirs.epoch:
         return False
     if mine.is_willing and theirs.is_willing:
         return (mine.epoch, is_first) > (theirs.epoch, not is_first)
@@ -118,36 +118,36 @@ def is_to_begin(mine: Standing, theirs: Standing, is_first: bool) -> bool:
 
 class Resync(msgspec.Struct, tag="resync", frozen=True):
     stream: U32
-    """What is answered names it: answers to an earlier one may still be on their way."""
+    """Repeated in answers, because answers to an earlier stream may still be on their way."""
 
     epoch: Epoch
     since_epoch: Epoch
     since_id: U64
-    """It became active in `since_epoch`, and of the epochs before had everything up to this id: later messages of those
+    """It became active in `since_epoch`, and had everything of earlier epochs up to this id: later messages of those
     epochs were never sent to it."""
 
 
 class Defined(msgspec.Struct, tag="defined", frozen=True):
     number: U32
-    """That the sender has for it."""
+    """The sender's number."""
 
     definition: Annotated[bytes, msgspec.Meta(max_length=MESSAGE_SIZE_MAX)]
-    """In JSON, as in its log."""
+    """As JSON, as in its log."""
 
     is_deleted: bool = False
 
 
 class Listed(msgspec.Struct, tag="listed", frozen=True):
     id_highest: U64 = 0
-    """Of all messages that there were by then, whether they have copies or not."""
+    """Of all messages at that time, with or without copies."""
 
 
 class Lacking(msgspec.Struct, tag="lacking", frozen=True):
-    """Where endpoints are defined by hand at both: of these there are no copies."""
+    """Endpoints without copies, where both routers are configured by hand."""
 
     stream: U32
     numbers: Annotated[list[U32], msgspec.Meta(max_length=LACKING_MAX)]
-    """That the active router has for them; all that are lacking now."""
+    """The active router's numbers of all endpoints that are lacking now."""
 
 
 class Whole(msgspec.Struct, tag="whole", frozen=True):
@@ -166,7 +166,8 @@ class Switch(msgspec.Struct, tag="switch", frozen=True):
 class Yielded(msgspec.Struct, tag="yielded", frozen=True):
     epoch: Epoch
     left: Annotated[dict[Name, U64], msgspec.Meta(max_length=LEFT_MAX)] = {}
-    """By endpoint: messages that have no copies, and stay behind; of so many endpoints, those with the most."""
+    """By endpoint: messages without copies that are left behind; if there are many endpoints, those with the most
+    messages."""
 
 
 Message: TypeAlias = Standing | Resync | Defined | Listed | Lacking | Whole | StoredTo | Switch | Yielded
@@ -175,7 +176,7 @@ PAIR: ControlProtocol[Message] = ControlProtocol("pair", Version(1, 0), Message)
 
 
 def encode(message: Message) -> bytes:
-    """As a frame."""
+    """Encode as a frame."""
     return encode_frame(PAIR.encode(message, MESSAGE_SIZE_MAX))
 
 
@@ -183,7 +184,7 @@ def encode(message: Message) -> bytes:
 
 
 class PeerOpened(msgspec.Struct, frozen=True):
-    """A link to the other router is there; one that was there before is not used any more."""
+    """A link to the other router is connected; an earlier one is no longer used."""
 
     link: int
 
@@ -199,15 +200,15 @@ class PeerFrame(msgspec.Struct, frozen=True):
 
 class SwitchHere(msgspec.Struct, frozen=True):
     is_forced: bool = False
-    """Also if the other router does not answer, or has what this one has not."""
+    """Also if the other router does not answer, or has messages that this one lacks."""
 
 
 class HandOver(msgspec.Struct, frozen=True):
-    """This router is to stop: the other one is to be active, as soon as it has everything."""
+    """This router must stop: the other one must become active, as soon as it has everything."""
 
 
 class Degrade(msgspec.Struct, frozen=True):
-    """Of the active router, until it is told otherwise or stands by."""
+    """For the active router, until it is undone or the router becomes the standby."""
 
     is_ordered: bool
 

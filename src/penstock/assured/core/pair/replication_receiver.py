@@ -1,4 +1,4 @@
-"""The side of a link on which a router stands by: it stores what the active one sends, and says so."""
+"""The standby's side of a link: it stores the active router's records, and confirms them."""
 
 from collections import deque
 
@@ -41,15 +41,15 @@ class MatchesDifferError(RemoteProtocolError):
 
 
 class ReplicationReceiver:
-    """`out` is what is to be sent."""
+    """`out` has the messages to send."""
 
     def __init__(self, router: MessageRouter, config: PairConfig, resync: Resync, is_first: bool) -> None:
         self.out: list[bytes] = []
         self.epoch = resync.epoch
         self.id_highest = 0
-        """Of what was listed or sent here; also of messages that have no copies."""
+        """The highest id listed or sent here, including messages without copies."""
         self.is_whole = False
-        """All that the active router has is here, and what comes is stored as it comes."""
+        """This router has everything, and stores records as they arrive."""
         self.stranded = 0
         self.dropped = 0
         self.held = HeldTransactions()
@@ -62,30 +62,30 @@ class ReplicationReceiver:
         self._since = (resync.since_id, resync.since_epoch << EPOCH_BITS)
         self._parity = int(is_first)
         self.lacking: dict[int, str] = {}
-        """Endpoints of the active router that are replicated and not here, or not replicated here; by their numbers
-        there."""
+        """Endpoints that the active router replicates and that are missing here, or not replicated here; by its
+        numbers."""
         self._names: dict[int, str] = {}
-        """By number there: those that are replicated."""
+        """By the active router's number: the replicated endpoints."""
         self._told_lacking: list[int] = []
         self._looked_at = -1
-        """How often endpoints had changed here when it was last looked which are lacking."""
+        """Counter of endpoint changes at the last check for lacking ones."""
         self._numbers = numpy.zeros(64, numpy.uint32)
-        """By number there: the number here, or 0."""
+        """By the active router's number: the number here, or 0."""
         self._there: NDArray[numpy.uint32] | None = None
-        """By number here: the number there, or 0; None: to be found out."""
+        """By number here: the active router's number, or 0; None: unknown."""
         self._listed: dict[int, list[NDArray[numpy.uint64]]] = {}
         self._listed_count = 0
         self._publishers: list[bytes] = []
         self._publishers_size = 0
         self._gone: dict[int, NDArray[numpy.uint64]] = {}
         self._shared: set[int] = set()
-        """Endpoints that have nothing that the active router has not got."""
+        """Endpoints that have only messages which the active router has too."""
         self._missing = NONE
         self._own_end = 0
-        """Ids from here on were none of this router's, when the two compared."""
+        """At the comparison, ids from here on did not belong to this router."""
         self._is_listed = True
         self._answers: deque[tuple[int, list[bytes]]] = deque()
-        """What is to be said when the record of this number is on the disk."""
+        """Messages to send when the record of this number is on the disk."""
 
     def frame(self, data: bytes) -> None:
         match data[0]:
@@ -107,8 +107,8 @@ class ReplicationReceiver:
         self.is_whole = True
 
     def define(self, message: Defined) -> str:
-        """An endpoint of the active router: made here too, or found by its name. The name, if it is not
-        here as there."""
+        """Define an endpoint of the active router: create it, or find it by name. Return its name if it differs
+        here."""
         if message.number > NUMBER_MAX:
             raise RemoteProtocolError(f"an endpoint has number {message.number}")
         self._there, self._looked_at = None, -1
@@ -133,7 +133,8 @@ class ReplicationReceiver:
         is_copied = endpoints.is_copied(definition.config)
         if is_copied:
             self._names[message.number] = definition.config.name
-        if is_copied and not self._is_mirroring:  # one without copies here is not the one that copies are for
+        # an endpoint without copies here is not the one that the copies belong to
+        if is_copied and not self._is_mirroring:
             known = self._copied(definition.config.name)
         if known is not None and known.definition.own_through == EVERY_ID:  # from now on the active router has it, too
             endpoints.set_own_through(known, self._highest(known))
@@ -144,7 +145,7 @@ class ReplicationReceiver:
                 self._drop_copies(known)
             is_filling = definition.replay is not None or (known is not None and known.definition.replay is not None)
             known = endpoints.put(definition, known.number if known is not None else endpoints.number_highest + 1)
-            if definition.own_through != own_before:  # copies are to come: later ones are not this router's alone
+            if definition.own_through != own_before:  # copies follow: later ones do not belong to this router alone
                 definition.own_through = self._highest(known)
                 endpoints.apply(known)
             endpoints.log(known)
@@ -154,17 +155,18 @@ class ReplicationReceiver:
         return "" if known is not None and known.config == definition.config else definition.config.name
 
     def _copied(self, name: str) -> Endpoint | None:
-        """The endpoint of this name, if it has copies here, too."""
+        """The endpoint of this name, if it has copies here too."""
         known = self._endpoints.get(name)
         return known if known is not None and self._endpoints.is_copied(known.config) else None
 
     def _highest(self, endpoint: Endpoint) -> int:
-        """The newest message that is replicated of those that the endpoint has."""
+        """The newest replicated message of the endpoint."""
         ids = held_ids(self._tables).get(endpoint.number, NONE)
         return int(ids[-1]) if len(ids) else 0
 
     def _drop_copies(self, endpoint: Endpoint) -> None:
-        """It is replicated no more: nobody would tell what becomes of them. But for what only this router has."""
+        """Drop copies of an endpoint that is no longer replicated, because their changes would not be sent; keep
+        messages that only this router has."""
         if self._router.config.replicate_by == "endpoint" and endpoint.config.replication != "none":
             ids = held_ids(self._tables).get(endpoint.number, NONE)
             drop(self._tables, endpoint.number, ids[~self._stranded(endpoint.number, ids)])
@@ -185,16 +187,16 @@ class ReplicationReceiver:
 
     @property
     def has_doubts(self) -> bool:
-        """Whether this router has done transactions that the active one may not have."""
+        """True if this router has executed transactions that the active one may lack."""
         return bool(self._tables.replication.consumed)
 
     def resolve(self) -> None:
-        """They count if that one has them; also if it took over by an operator's order, while this one was degraded."""
+        """Confirm those that the active router has; all of them if it took over by an operator's order while this
+        router was degraded."""
         resolve(self._tables, EVERY_ID if self._log.is_degraded else self._since[0])
 
     def compare(self, id_highest: int) -> bool:
-        """All is listed, of messages up to this one: what has the active router no more, and what is missing here?
-        Whether there is any."""
+        """All messages up to this one were listed. Find obsolete and missing messages. True if there are any."""
         if not self._is_listed:
             raise RemoteProtocolError("it has listed everything already")
         if id_highest >> EPOCH_BITS > self.epoch:
@@ -217,15 +219,15 @@ class ReplicationReceiver:
         if self._is_mirroring:
             for endpoint in self._unlisted():
                 self._note_gone(endpoint.number, held.get(endpoint.number, NONE))
-        if not self._log.is_degraded:  # also where nothing is replicated
+        if not self._log.is_degraded:  # also without replication
             for number, ids in undone_ids(tables, *self._since).items():
                 self._gone[number] = numpy.union1d(self._gone.get(number, NONE), ids[self._are_own(ids)])
         self._missing = distinct(missing)
         return bool(self._gone) or len(self._missing) > 0
 
     def answer(self) -> None:
-        """Drop what the active router has no more, know of publishers what it knows, and ask for what is missing. While
-        the disk is full, what was dropped is to make room, and nothing is asked for: the next list is answered."""
+        """Drop obsolete messages, take over the publishers' state, and request missing messages. While the disk is
+        full, dropping must make room and nothing is requested: the next list is answered."""
         tables, wanted = self._tables, self._missing
         for number, ids in self._gone.items():
             drop(tables, number, ids)
@@ -249,8 +251,8 @@ class ReplicationReceiver:
         self._answers.append((self._log.newest_sequence, frames))
 
     def _note_own(self) -> None:
-        """The active one may get an endpoint that it has not, without what this one has in it; of others, what this one
-        alone had may be gone by now."""
+        """Mark messages of this router as its own: the active one may create an endpoint that it lacks, without the
+        messages here; in other endpoints, messages that only this router had may be gone by now."""
         endpoints, known = self._endpoints, set(self._numbers.tolist())
         for each in endpoints:
             if each.number not in known:
@@ -265,13 +267,13 @@ class ReplicationReceiver:
             self._gone[number] = gone
 
     def _unlisted(self) -> list[Endpoint]:
-        """Endpoints that were deleted while this router was away."""
+        """Endpoints that were deleted while this router was disconnected."""
         known = set(self._numbers[self._numbers > 0].tolist())
         own = {each.name for each in self._router.config.endpoints}
         return [each for each in self._endpoints if each.number not in known and each.name not in own]
 
     def _remove_unlisted(self) -> None:
-        """But for those that have what nobody else has."""
+        """Remove unlisted endpoints, except those with messages that only this router has."""
         endpoints = self._endpoints
         for each in self._unlisted():
             if not self._tables.endpoint_numbers(each.number)["messages"] and not endpoints.takes_dead_of(each):
@@ -279,9 +281,9 @@ class ReplicationReceiver:
                 endpoints.remove(each)
 
     def _stranded(self, number: int, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
-        """Which of these of an endpoint stay, though the other router has not got them: it never had, and they may have
-        been acknowledged; synchronous ones only if this router was degraded then, or the other one had no copies of
-        the endpoint."""
+        """Select the ids of an endpoint that stay, although the other router lacks them: it never had them, and they
+        may have been acknowledged. Synchronous ones only if this router was degraded then, or the other one had no
+        copies of the endpoint."""
         is_stranded: NDArray[numpy.bool_] = self._are_own(ids) & (ids > self._since[0]) & (ids < self._since[1])
         if not self._log.is_degraded:
             is_stranded &= ~are_synchronous(self._tables, ids)
@@ -294,14 +296,14 @@ class ReplicationReceiver:
         return endpoint.definition.own_through if endpoint is not None else 0
 
     def _are_own(self, ids: NDArray[numpy.uint64]) -> NDArray[numpy.bool_]:
-        """Of epochs that were this router's."""
+        """True for ids of epochs of this router."""
         is_own: NDArray[numpy.bool_] = ids >> numpy.uint64(EPOCH_BITS) & numpy.uint64(1) == self._parity
         return is_own
 
     def look_what_lacks(self) -> None:
-        """Tell which endpoints are not here, once all are listed and whenever it changes. One that was made after the
-        active router had named it is lacking, as it gets nothing of this stream; and then it is not: so the two compare
-        anew."""
+        """Report the endpoints that are missing here, once all are listed and after changes. An endpoint created
+        after the active router had named it is lacking, because this stream does not fill it; when it is no longer
+        lacking, the routers compare again."""
         endpoints = self._endpoints
         if self._is_listed or self._looked_at == endpoints.changes:
             return
@@ -324,7 +326,7 @@ class ReplicationReceiver:
         self._answers.append((self._log.newest_sequence, [encode(StoredTo(self._stream, position))]))
 
     def _matched(self, data: bytes) -> bytes:
-        """With the endpoints of every message (REPL-4)."""
+        """Add the endpoints of every message (REPL-4)."""
         unmatched = Unmatched(data)
         if not len(unmatched):
             return data
@@ -344,7 +346,7 @@ class ReplicationReceiver:
         while self._answers and self._answers[0][0] <= through:
             _, frames = self._answers.popleft()
             if len(newest) == 1 and newest[0][4] >= 0x80:
-                newest.clear()  # the next one says it, too
+                newest.clear()  # the next answer covers it, too
             newest += frames
         self.out += newest
 

@@ -39,10 +39,11 @@ from penstock.base.errors import RemoteProtocolError
 
 FRAME_SIZE_GOOD = 131_072
 RELIST_NS = 5_000 * NS_PER_MS
-"""A router whose disk is full drops what is not listed any more, and answers when there is room."""
+"""Interval of new lists for a router with a full disk, which drops unlisted messages and answers when there is room."""
 
 GATHER_NS = 10 * NS_PER_MS
-"""Between two frames of what nobody waits for: so the other router works, and syncs, beside few publishers' turns."""
+"""Time between two frames that no publisher waits for, so that few publishers are delayed by the other router's
+work."""
 
 
 class _Sent(msgspec.Struct, frozen=True):
@@ -53,14 +54,14 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 class ReplicationSender:
-    """`out` is what is to be sent; `through_id` says up to which message the other router has everything."""
+    """`out` has the messages to send; the other router has everything up to message `through_id`."""
 
     def __init__(self, router: MessageRouter, config: PairConfig, stream: int, peer: Standing) -> None:
         self.stream = stream
         self.out: list[bytes] = []
         self.through_id = 0
         self.is_whole = False
-        """It has been, since this link is there."""
+        """True if it was whole at some time on this link."""
         self._router = router
         self._tables = router.tables
         self._replication = router.replication
@@ -70,27 +71,27 @@ class ReplicationSender:
         self._definitions = EndpointUpdates(router.tables, router.endpoints, self.out, is_matching=is_matching)
         self._is_other_full = not peer.is_storing
         self._relist_ns: int | None = None
-        """When the two are to compare anew: so a full disk is told what was settled since."""
+        """Time of the next comparison, so that a router with a full disk learns what was settled since."""
         self._missing: list[NDArray[numpy.uint64]] = []
         self._is_listed = True
-        """The other router still compares."""
+        """True while the other router compares."""
         self._position = self._stored = 0
         self._sent: deque[_Sent] = deque()
         self._unstored_size = 0
         self._sent_ns = -GATHER_NS
         self.gathered_ns: int | None = None
-        """When what has gathered is to go, or the two compare anew."""
+        """Time at which gathered records are sent, or the next comparison."""
         self._fetching = 0
-        """The request for what has to be read before more can be sent; 0: none."""
+        """The request for data that must be read before more can be sent; 0: none."""
         self._group_sequence = 0
         self._group: bytes | None = None
-        """The record of a transaction that is next, and that the cache has no room for; where it is in the journal."""
+        """The record of the next transaction, for which the cache has no room, and its place in the journal."""
         self._caught_up: int | None = None
-        """The position after which it has caught up."""
+        """The position after which the other router has caught up."""
         live = begin_stream(self._tables)
         self._doubtful_through = self.newest_id if self._replication.consumed else 0
-        """Transactions are listed as if they were done: what they have consumed is not sent, and they may still be
-        undone. So nothing counts before the other router has all that is listed."""
+        """Transactions are listed as if they had ended: messages that they consumed are not sent, and they may still
+        be undone. Nothing counts before the other router has all listed messages."""
         self._listed_count = sum(map(len, live.values()))
         self._missing_count = 0
         since = self._log.since
@@ -116,31 +117,31 @@ class ReplicationSender:
 
     @property
     def oldest_ns(self) -> int | None:
-        """When that was sent which the other router has had longest without storing it."""
+        """Send time of the oldest record that the other router has not stored."""
         return self._sent[0].sent_ns if self._sent else None
 
     @property
     def newest_id(self) -> int:
-        """Of all that there is."""
+        """The newest message id."""
         return self._router.newest_id
 
     @property
     def backlog(self) -> int:
-        """What waits for its turn, in messages and whatever else happened."""
+        """Number of waiting items: messages and other events."""
         return self._replication.backlog
 
     @property
     def absent(self) -> list[str]:
-        """Endpoints that the other router has not got."""
+        """Endpoints that the other router lacks."""
         return sorted(self._definitions.absent.values())
 
     def mirror(self, now_ns: int) -> bool:
-        """False: it has to be compared anew what there is."""
+        """Send changes of endpoints. False: the routers must compare again."""
         is_late = self._is_listed and self._relist_ns is not None and now_ns >= self._relist_ns
         return self._definitions.mirror() and not is_late
 
     def said(self, message: StoredTo | Lacking) -> None:
-        """By the other router, if it is about this stream."""
+        """Handle a message of the other router, if it is about this stream."""
         match message:
             case StoredTo(self.stream, position):
                 self.stored_to(position)
@@ -148,7 +149,7 @@ class ReplicationSender:
                 self._definitions.lacks(numbers)
 
     def frame(self, data: bytes) -> None:
-        """What the other router has not got."""
+        """Handle ids that the other router lacks."""
         stream, is_last, ids = read_ids(data)
         if stream == self.stream:
             self.missing(ids, is_last)
@@ -165,7 +166,7 @@ class ReplicationSender:
             wanted = distinct(self._missing)
             self._missing.clear()
             send_missing(self._tables, wanted)
-            self._definitions.passed(-len(wanted))  # they come before all that waits
+            self._definitions.passed(-len(wanted))  # they are sent before all waiting items
             self._count_through(int(wanted[0]) - 1 if len(wanted) else 0)
 
     def stored_to(self, position: int) -> None:
@@ -182,7 +183,8 @@ class ReplicationSender:
             self.through_id = max(self.through_id, last_id)
 
     def pump(self, now_ns: int, *, is_hurried: bool) -> list[Instruction]:
-        """Send what the window has room for, but for what nobody waits for: that gathers; what has to be read first."""
+        """Send what fits the window, except records that no publisher waits for, which are gathered. Return
+        instructions to read data that is needed first."""
         told = self._definitions.take_noted()
         is_gathering = not is_hurried and self._is_gathering(now_ns)
         self.gathered_ns = self._sent_ns + GATHER_NS if is_gathering and self.backlog else None
@@ -231,7 +233,8 @@ class ReplicationSender:
         return is_early and self.is_whole and not is_awaited
 
     def _look_whether_whole(self) -> None:
-        """It has caught up when it has stored all that there was at some moment; others come all the time."""
+        """The other router has caught up when it has stored everything up to some moment, because new messages
+        arrive all the time."""
         if self._caught_up is None and not self.backlog:
             self._caught_up = self._position
         if self._caught_up is not None and self._stored >= self._caught_up:
@@ -240,7 +243,7 @@ class ReplicationSender:
             self._definitions.become_whole()
 
     def fetched(self, event: RecordsRead) -> None:
-        """Something was read from the journal, for whomever."""
+        """Data was read from the journal, possibly for another request."""
         if event.request != self._fetching:
             return
         self._fetching = 0
@@ -248,13 +251,13 @@ class ReplicationSender:
             found = [each for each in event.rows if each["sequence"] == self._group_sequence]
             data = bytes(event.data)
             self._group = data[found[0]["offset"] :][: found[0]["size"]] if found else b""
-            # It was cleaned away, and its messages are elsewhere, each by itself: so the other router is to get them.
+            # It was cleaned away, and its messages were logged again one by one: send them to the other router as such.
             if not is_transaction(self._group):
                 self._replication.break_stream()
 
 
 def left_behind(tables: Tables, endpoints: Endpoints) -> dict[str, int]:
-    """By endpoint, how many messages have no copies: when the other router is active, nobody gets them."""
+    """By endpoint, the number of messages without copies: they are unavailable while the other router is active."""
     counts = {}
     for number, count in uncopied_counts(tables).items():
         if (endpoint := endpoints.by_number(number)) is not None:

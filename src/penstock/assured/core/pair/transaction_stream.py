@@ -1,4 +1,4 @@
-"""Transactions go to the other router as they come, and are held aside there until they end (REPL-10).
+"""Transactions are sent to the standby while they are open, and buffered there until they end (REPL-10).
 
 What a transaction publishes follows it over the link at once (TOGETHER frames). When it is committed, its record goes
 as every record does, but for the contents that are there already: a SPLICED frame is a RECORDS frame whose missing
@@ -24,15 +24,15 @@ from penstock.assured.wire._layout import TOGETHER_HEAD_SIZE
 from penstock.base.errors import RemoteProtocolError
 
 HELD_SIZE_MAX = 2**26
-"""Of all transactions together."""
+"""Maximum size of all transactions."""
 
 HELD_COUNT_MAX = 65_536
 Key = tuple[int, int]
-"""A publisher, and its transaction."""
+"""A publisher and its transaction."""
 
 
 class TransactionStream:
-    """The active router's side; `is_wanted` says whether something of what is published is replicated."""
+    """The active router's side; `is_wanted` returns True if a part of a batch is replicated."""
 
     def __init__(self, out: list[bytes], bytes_max: int, is_wanted: Callable[[PublishBatch], bool]) -> None:
         self._out = out
@@ -40,12 +40,12 @@ class TransactionStream:
         self._is_wanted = is_wanted
         self._streamed: dict[Key, Contents] = {}
         self._committed: set[Key] = set()
-        """Of these."""
+        """Keys of the above."""
         self._size = 0
         self._number = 0
 
     def published(self, key: Key, batch: PublishBatch) -> None:
-        """What the other router has no room for goes with the commit."""
+        """Send a batch ahead. What exceeds the other router's buffer is sent with the commit."""
         size = len(batch.data)
         if self._size + size > self._bytes_max or len(self._streamed) >= HELD_COUNT_MAX or not self._is_wanted(batch):
             return
@@ -58,7 +58,7 @@ class TransactionStream:
         self._out.append(encode_together(contents.number, batch.data))
 
     def committed(self, key: Key) -> None:
-        """Its record is about to be sent."""
+        """The transaction's record is about to be sent."""
         if key in self._streamed:
             self._committed.add(key)
 
@@ -73,7 +73,7 @@ class TransactionStream:
         self._out.append(encode_together(contents.number, is_forgotten=True))
 
     def send(self, frame: bytes) -> int:
-        """A RECORDS frame, without what the other router holds of it. How many bytes are sent."""
+        """Send a RECORDS frame without the parts that the other router has. Return the number of bytes sent."""
         ended: list[Key] = []
         if self._committed:
             frame, ended = splice(frame, self._streamed)
@@ -84,7 +84,7 @@ class TransactionStream:
 
 
 class HeldTransactions:
-    """The side of the router that stands by."""
+    """The standby's side."""
 
     def __init__(self) -> None:
         self._held: dict[int, bytearray] = {}
@@ -104,5 +104,5 @@ class HeldTransactions:
         self._held.setdefault(number, bytearray()).extend(memoryview(frame)[TOGETHER_HEAD_SIZE:])
 
     def joined(self, frame: bytes) -> bytes:
-        """The RECORDS frame that it stands for."""
+        """Restore the RECORDS frame."""
         return join(frame, self._held)

@@ -1,7 +1,7 @@
-"""Synchronous messages that the active router of a pair alone has, as the other one has no endpoint for them (REPL-8).
+"""Synchronous messages that only the active router has, because the standby lacks their endpoint (REPL-8).
 
-Where endpoints are defined by hand, the other router may lack some. What these have is acknowledged as degraded, or was
-synchronous before the endpoint was deleted there; so the other router is not to take over by itself while there is any.
+If endpoints are configured by hand, the standby may lack some. Their messages are acknowledged as degraded, or were
+synchronous before the endpoint was deleted there; the standby must not take over by itself while there are any.
 """
 
 from penstock.assured.core.pair._sending import has_uncopied
@@ -17,14 +17,14 @@ class Uncopied:
         self._tables = tables
         self._replication = tables.replication
         self._look_ns = 0
-        """When it is looked whether they still are: voters are not to be asked for each message of its own."""
+        """Time of the next check; voters are not asked for each message separately."""
 
     def forget(self) -> None:
         self._replication.take_absent_met()
         self.are_there = False
 
     def look(self, now_ns: int, *, is_whole: bool) -> None:
-        """`is_whole`: the other router has said what it lacks, and has everything else."""
+        """`is_whole`: the other router has reported what it lacks, and has everything else."""
         pause_ns = self._config.degrade_after_ms * NS_PER_MS
         if self._replication.take_absent_met():
             self.are_there, self._look_ns = True, now_ns + pause_ns
@@ -35,5 +35,5 @@ class Uncopied:
         return self._look_ns if self.are_there else None
 
     def await_copies(self, *, is_degraded: bool) -> None:
-        """They are acknowledged only where everybody knows that this router is degraded."""
+        """Such messages are acknowledged only when all voters know that this router is degraded."""
         self._replication.await_absent(self._config.degrade == "never" or not is_degraded)

@@ -1,4 +1,4 @@
-"""To the log: what is alive of its oldest section is logged again, and what is known of publishers."""
+"""Cleaning of the log: live messages of the oldest section, and the state of publishers, are logged again."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -41,8 +41,8 @@ from penstock.journal.core._log cimport RecordRow
 
 
 def move_oldest(Tables tables not None, uint32_t count_max, uint64_t size_max) -> tuple:
-    """Log messages of the oldest section again whose content is at hand. Returns (ids, sequences) of some of the others,
-    as arrays; there are no more when both are empty and the section has no live messages."""
+    """Log messages of the oldest section again if their content is available. Return (ids, sequences) of some of the
+    others, as arrays; when both are empty and the section has no live messages, it is clean."""
     cdef uint32_t place = tables.log.section(tables.log.section_first).first_message, following
     cdef const uint8_t *record
     cdef uint64_t size = 0, moved = 0
@@ -63,7 +63,7 @@ def move_oldest(Tables tables not None, uint32_t count_max, uint64_t size_max) -
 
 
 cdef int move(Tables tables, uint32_t place, const uint8_t *record) except -1:
-    """Log the message as it stands; `record` is any of its records."""
+    """Log the message in its current state; `record` is any of its records."""
     cdef MessageHead head
     cdef Destination destination
     cdef Entry *entry
@@ -125,8 +125,8 @@ def take_records(
     Tables tables not None, const uint64_t[::1] ids not None, const uint8_t[::1] data not None,
     const RecordRow[::1] rows not None, bint is_moving
 ) -> int:
-    """Put messages that were read from the journal into the cache; or log them again, if they are still in the oldest
-    section. How many were found."""
+    """Put messages that were read from the journal into the cache; or log them again, if they are still in the
+    oldest section. Return the number of messages found."""
     cdef uint64_t id
     cdef uint32_t place
     cdef const uint8_t *record
@@ -134,7 +134,7 @@ def take_records(
     for id in ids:
         place = message_by_id(tables, id)
         if place == 0:
-            count += 1 # it is not wanted any more
+            count += 1  # the message is no longer needed
             continue
         record = find_record(tables, message_at(tables, place), data, rows)
         if record is NULL:
@@ -149,7 +149,7 @@ def take_records(
 
 
 def log_publishers(Tables tables not None, uint64_t before) -> None:
-    """Log what is known of publishers where the newest such record is older than that one."""
+    """Log the state of publishers whose newest such record is older than this one."""
     cdef uint32_t handle
     cdef Publisher *publisher
     cdef PublisherHead head
@@ -163,7 +163,7 @@ def log_publishers(Tables tables not None, uint64_t before) -> None:
 
 
 def own_publisher(Tables tables not None, uint32_t handle, uint64_t owner) -> None:
-    """It is this client's from now on, also after a restart and at the other router."""
+    """The publisher belongs to this client from now on, also after a restart and at the other router."""
     cdef Publisher *publisher = tables.publishers.at(handle)
     cdef OwnerRecord record = OwnerRecord(RECORD_OWNER, 0, 0, OWNER_SIZE, publisher.id, owner)
     if publisher.owner == owner:
@@ -175,7 +175,7 @@ def own_publisher(Tables tables not None, uint32_t handle, uint64_t owner) -> No
 
 
 def forget_numbers(Tables tables not None, uint64_t first_sequence) -> None:
-    """Forget what is known of publishers that no record says anything of from this one on, and log that."""
+    """Forget the state of publishers without records from this one on, and log that."""
     cdef uint32_t handle
     cdef Publisher *publisher
     cdef PublisherHead head

@@ -1,1 +1,1 @@
-# Nothing here is for Python: the other kernels of the package cimport it.
+# Nothing here is for Python: other kernels of the package cimport it.

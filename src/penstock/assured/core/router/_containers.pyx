@@ -1,4 +1,4 @@
-"""Vectors, rings and maps that grow; nothing here is for Python."""
+"""Growing vectors, rings and maps, for compiled code only."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -23,7 +23,7 @@ cdef int push(Numbers *numbers, uint32_t value) except -1:
 
 
 cdef int bytes_reserve(Bytes *bytes, uint64_t size) except -1:
-    """Room for `size` more."""
+    """Make room for `size` more bytes."""
     cdef uint64_t capacity
     cdef uint8_t *data
     if bytes.capacity - bytes.size >= size:
@@ -63,14 +63,14 @@ cdef void queue_forget_publisher(Queue *queue, uint32_t handle) noexcept:
 
 
 cdef inline uint64_t map_home(const Map *map, uint64_t key) noexcept:
-    """Keyed with a seed: who does not know it cannot choose keys that collide."""
+    """Keyed with a secret seed, so that nobody can choose colliding keys."""
     key = (key ^ map.seed) * <uint64_t>0x9E3779B97F4A7C15
     key = (key ^ (key >> 29)) * <uint64_t>0xBF58476D1CE4E5B9
     return (key ^ (key >> 32)) & (map.capacity - 1)
 
 
 cdef uint32_t map_get(const Map *map, uint64_t key) noexcept:
-    """0: it is not there."""
+    """Return the place of a key; 0: unknown."""
     cdef uint64_t position
     if map.count == 0:
         return 0
@@ -103,7 +103,7 @@ cdef int map_grow(Map *map) except -1:
 
 
 cdef inline void map_set(Map *map, uint64_t key, uint32_t place) noexcept:
-    """There is room, and the key is new."""
+    """Insert a new key. There must be room."""
     cdef uint64_t position = map_home(map, key)
     while map.keys[position]:
         position = (position + 1) & (map.capacity - 1)
@@ -113,7 +113,7 @@ cdef inline void map_set(Map *map, uint64_t key, uint32_t place) noexcept:
 
 
 cdef int map_put(Map *map, uint64_t key, uint32_t place) except -1:
-    """The key is new, and not 0."""
+    """Insert a new key, which is not 0."""
     if 10 * (map.count + 1) > 7 * map.capacity:
         map_grow(map)
     map_set(map, key, place)
@@ -121,7 +121,7 @@ cdef int map_put(Map *map, uint64_t key, uint32_t place) except -1:
 
 
 cdef void map_remove(Map *map, uint64_t key) noexcept:
-    """What comes after it in its row moves up, so that nothing marks where it was."""
+    """Remove a key. Displaced keys after it move up, so that no marker is needed."""
     cdef uint64_t mask = map.capacity - 1
     cdef uint64_t hole, position
     if map.count == 0:

@@ -1,4 +1,4 @@
-"""Flows: what is queued goes out with credit, and comes back settled, or not."""
+"""Flows: queued messages are delivered with credit, and return settled or unsettled."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -49,7 +49,7 @@ from penstock.wire._codec cimport store_u32
 from penstock.base.errors import LimitError
 
 cdef enum:
-    FRAME_SIZE_GOOD = 131_072 # a frame that has so much is sent, and another begun
+    FRAME_SIZE_GOOD = 131_072  # size at which a frame is sent and another begun
 
 
 # Flows
@@ -58,7 +58,7 @@ cdef enum:
 def open_flow(
     Tables tables not None, uint64_t link, uint32_t number, uint64_t credit, uint32_t flows_max, int64_t delay_ns = 0
 ) -> int:
-    """The handle of a new flow of the endpoint, which is there. The flow gets messages that were stored at least
+    """Open a flow of an existing endpoint and return its handle. The flow gets messages that were stored at least
     `delay_ns` ago."""
     cdef Endpoint *endpoint = tables.endpoints[number]
     cdef uint32_t handle, capacity
@@ -102,8 +102,8 @@ def open_flow(
 
 
 def close_flow(Tables tables not None, uint32_t handle, uint64_t link, uint64_t read) -> int:
-    """What is not settled goes back to the queue; of what was delivered, the first `read` were seen by somebody. The
-    number of its endpoint, or 0 if there is no such flow."""
+    """Close a flow: unsettled messages return to the queue; the first `read` deliveries were seen by a consumer.
+    Return the number of its endpoint, or 0 if there is no such flow."""
     cdef Flow *flow = tables.flow_of(handle, link)
     cdef Endpoint *endpoint
     cdef uint32_t index, hint = 0, place
@@ -128,8 +128,8 @@ def close_flow(Tables tables not None, uint32_t handle, uint64_t link, uint64_t 
 
 
 cdef void take_back(Tables tables, const Flow *flow, uint64_t count) noexcept:
-    """The last so many deliveries do not count: nobody has seen them. So none of them is settled, and they are the last
-    of those that are not. They stay flagged: others may have come before them meanwhile."""
+    """Undo the last `count` deliveries, which no consumer has seen. None of them is settled, and they are the last
+    unsettled ones. They stay flagged, because others may have been delivered before them."""
     cdef uint32_t place = flow.entries.last
     cdef Entry *entry
     while place and count:
@@ -142,7 +142,7 @@ cdef void take_back(Tables tables, const Flow *flow, uint64_t count) noexcept:
 
 
 def active_flow(Tables tables not None, uint32_t number) -> tuple:
-    """(handle, link) of the flow that an exclusive endpoint delivers on; (0, 0): none."""
+    """(handle, link) of the flow on which an exclusive endpoint delivers; (0, 0): none."""
     cdef Endpoint *endpoint = tables.endpoints[number]
     handle = endpoint.flows[0] if endpoint.flow_count else 0
     return handle, (tables.flows[endpoint.flows[0]].link if endpoint.flow_count else 0)
@@ -157,7 +157,7 @@ def flows_of(Tables tables not None, uint32_t number) -> list:
 
 
 def give_credit(Tables tables not None, uint64_t link, const uint8_t[::1] data not None, uint64_t at) -> None:
-    """As a CREDIT frame says; it never takes any back."""
+    """Apply a CREDIT frame, which never reduces credit."""
     cdef Credit credit
     cdef Flow *flow
     memcpy(&credit, &data[at], sizeof(Credit))
@@ -171,19 +171,19 @@ def give_credit(Tables tables not None, uint64_t link, const uint8_t[::1] data n
 
 
 def deliver_ready(Tables tables not None, uint32_t fetch_count_max, uint64_t fetch_size_max) -> tuple:
-    """What flows get: [(link, frames)]; and what has to be read first: [(endpoint, ids, sequences)]."""
+    """Deliver messages. Return [(link, frames)], and what must be read first: [(endpoint, ids, sequences)]."""
     cdef uint64_t index = 0
     cdef uint32_t number, handle
     cdef Endpoint *endpoint
     sends = []
     fetches = []
     wake_delayed(tables)
-    while index < tables.ready.count: # giving up messages may make others ready
+    while index < tables.ready.count:  # moving messages may make others ready
         number = tables.ready.items[index]
         index += 1
         endpoint = tables.endpoints[number]
         endpoint.is_ready = False
-        if not endpoint.is_used: # it was deleted meanwhile
+        if not endpoint.is_used:  # it was deleted meanwhile
             free(endpoint.flows)
             free(endpoint)
             tables.endpoints[number] = NULL
@@ -204,7 +204,7 @@ def deliver_ready(Tables tables not None, uint32_t fetch_count_max, uint64_t fet
 
 
 cdef bint deliver(Tables tables, Endpoint *endpoint) except -1:
-    """Whether the next message has to be read from the journal."""
+    """Deliver the endpoint's messages. True if the next one must be read from the journal."""
     cdef int priority = PRIORITIES - 1
     cdef uint32_t place, handle
     cdef const uint8_t *record
@@ -224,10 +224,10 @@ cdef bint deliver(Tables tables, Endpoint *endpoint) except -1:
         handle = next_flow(tables, endpoint, tables.wall_ns - message.published_ns)
         if handle == 0:
             wait_ns = shortest_delay(tables, endpoint)
-            if wait_ns < 0: # no flow has credit
+            if wait_ns < 0:  # no flow has credit
                 break
-            # Too young for the flows that have credit. Those see the queue as it was: in it are older messages of lower
-            # priorities, and this message is not.
+            # The message is too young for the flows with credit. These see the queue as it was: older messages of lower
+            # priorities are in it, this one is not.
             if due_ns == 0 or message.published_ns + wait_ns < due_ns:
                 due_ns = message.published_ns + wait_ns
             priority -= 1
@@ -245,7 +245,7 @@ cdef bint deliver(Tables tables, Endpoint *endpoint) except -1:
 
 
 cdef int delay(Tables tables, Endpoint *endpoint, int64_t due_ns) except -1:
-    """The endpoint is looked at again when its next message is old enough."""
+    """Check the endpoint again when its next message is old enough."""
     endpoint.due_ns = due_ns
     if tables.delayed_due_ns == 0 or due_ns < tables.delayed_due_ns:
         tables.delayed_due_ns = due_ns
@@ -256,7 +256,7 @@ cdef int delay(Tables tables, Endpoint *endpoint, int64_t due_ns) except -1:
 
 
 cdef int wake_delayed(Tables tables) except -1:
-    """Endpoints whose next message is old enough by now are ready."""
+    """Mark endpoints as ready whose next message has become old enough."""
     cdef uint64_t index, count = 0
     cdef uint32_t number
     cdef Endpoint *endpoint
@@ -266,7 +266,7 @@ cdef int wake_delayed(Tables tables) except -1:
     for index in range(tables.delayed.count):
         number = tables.delayed.items[index]
         endpoint = tables.endpoint_of(number)
-        if endpoint is NULL: # it was deleted meanwhile
+        if endpoint is NULL:  # it was deleted meanwhile
             continue
         if tables.wall_ns >= endpoint.due_ns:
             endpoint.is_delayed = False
@@ -281,12 +281,12 @@ cdef int wake_delayed(Tables tables) except -1:
 
 
 cdef bint is_held(const Endpoint *endpoint, uint64_t id) noexcept:
-    """Also everything behind it, of the same priority."""
+    """True if the message is held back, with all later messages of its priority."""
     return (endpoint.live_from and id >= endpoint.live_from) or (endpoint.held_last and id >= endpoint.held_first)
 
 
 cdef uint32_t next_flow(Tables tables, Endpoint *endpoint, int64_t age_ns) noexcept:
-    """The flow that a message of this age goes to; 0: there is none now."""
+    """The flow for a message of this age; 0: none now."""
     cdef uint32_t index, handle
     if endpoint.is_exclusive:
         return endpoint.flows[0] if endpoint.flow_count and may_have(tables, endpoint.flows[0], age_ns) else 0
@@ -299,7 +299,7 @@ cdef uint32_t next_flow(Tables tables, Endpoint *endpoint, int64_t age_ns) noexc
 
 
 cdef int64_t shortest_delay(Tables tables, const Endpoint *endpoint) noexcept:
-    """Of the flows that have credit; -1: there are none."""
+    """The shortest delay of the flows with credit; -1: there are none."""
     cdef int64_t shortest = -1
     cdef uint32_t index
     cdef const Flow *flow
@@ -376,7 +376,7 @@ cdef int hand_out(
 
 
 cdef int mention(Tables tables, uint32_t handle, uint32_t endpoint) except -1:
-    """The consumer has to know which one that is."""
+    """Send the endpoint's name to the consumer."""
     cdef const Numbers *mentioned = &tables.mentioned
     if mentioned.count and mentioned.items[mentioned.count - 2] == handle:
         if mentioned.items[mentioned.count - 1] == endpoint:
@@ -386,7 +386,7 @@ cdef int mention(Tables tables, uint32_t handle, uint32_t endpoint) except -1:
 
 
 cdef uint8_t *frame_room(Tables tables, uint32_t handle, uint64_t size) except NULL:
-    """Room for a message in the flow's frame, or in a new one."""
+    """Make room for a message in the flow's frame, or in a new one."""
     cdef Flow *flow = tables.flows + handle
     cdef Bytes *output = &flow.output
     cdef DeliverHead head
@@ -407,7 +407,7 @@ cdef uint8_t *frame_room(Tables tables, uint32_t handle, uint64_t size) except N
 
 
 cdef void end_frame(Flow *flow) noexcept:
-    """Its length and its count are known now."""
+    """Write the frame's length and count, which are final now."""
     cdef uint8_t *frame = flow.output.data + flow.frame_at
     cdef uint16_t count = <uint16_t>flow.frame_count
     if flow.output.size and flow.frame_count:
@@ -425,8 +425,8 @@ cdef bytes take_output(Flow *flow):
 
 
 cdef tuple missing(Tables tables, Endpoint *endpoint, uint32_t count_max, uint64_t size_max):
-    """(ids, sequences) of the endpoint's next messages that are not in the cache: so many that they fit it. None of those
-    that are held back or too young: they would drive each other out of the cache, and what is before them would never
+    """(ids, sequences) of the endpoint's next messages that are not in the cache, as many as fit it. Messages that
+    are held back or too young are skipped: they would evict each other from the cache, and earlier ones would never
     be read."""
     cdef int64_t delay_ns = shortest_delay(tables, endpoint)
     cdef int priority
@@ -451,7 +451,7 @@ cdef tuple missing(Tables tables, Endpoint *endpoint, uint32_t count_max, uint64
 
 
 def end_fetch(Tables tables not None, uint32_t number) -> None:
-    """What the endpoint waited for has been read, or could not be."""
+    """The endpoint's read request has ended, with success or not."""
     cdef Endpoint *endpoint = tables.endpoint_of(number)
     if endpoint is not NULL:
         endpoint.is_fetching = False

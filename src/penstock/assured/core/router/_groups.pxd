@@ -1,4 +1,4 @@
-"""What transactions have consumed, until the other router has it."""
+"""Messages consumed by transactions, kept until the standby has the transaction."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,4 +1,4 @@
-"""Transactions: what each publishes and settles is one record of the log."""
+"""Transactions: everything that one publishes and settles is one record of the log."""
 
 import numpy
 from numpy.typing import NDArray

@@ -1,12 +1,13 @@
-"""Transactions: what each publishes and settles is one record of the log (REPL-10).
+"""Transactions: everything that one publishes and settles is one record of the log (REPL-10).
 
-A pair does a synchronous one as a whole at both routers, or at neither. So at the active router nothing of it counts for
-good before the other one has it: what it published is held back (_mirroring.hold_back), and what it consumed is out of its
-flow, but stays the endpoint's, CONSUMED. Then confirm() lets it go. A router that was replaced before that undoes it
-(_receiving.resolve), as its successor never did it.
+A pair executes a synchronous transaction completely at both routers, or at neither. At the active router nothing of it
+is
+final before the standby has it: messages that it published are held back (_mirroring.hold_back), and messages that it
+consumed leave their flow, but stay with the endpoint as CONSUMED. confirm() makes it final. A router that was replaced
+before that undoes it (_receiving.resolve), because its successor never executed it.
 
-    replication.consumed     (transaction's id, endpoint, ids, what was said of each, and where each that was rejected goes: as
-                             it was decided then, and the other router is told); also as the log has it, after a start
+    replication.consumed     (transaction's id, endpoint, ids, the settlement of each, and the target of each rejected one: as
+                             decided then and sent to the standby); also from the log, after a start
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -77,12 +78,12 @@ cdef int begin_record(Tables tables, uint64_t publisher, uint32_t transaction) e
 
 
 def group_size(Tables tables not None) -> int:
-    """Bytes of the group so far."""
+    """Size of the group so far."""
     return tables.log.group_size()
 
 
 def group_treatment(Tables tables not None) -> int:
-    """The highest of the messages that it publishes; -1: it has none."""
+    """The highest treatment of the messages that it publishes; -1: none."""
     cdef uint64_t position
     cdef int treatment = -1
     for position in range(tables.waiting.end - tables.group.count, tables.waiting.end):
@@ -91,7 +92,7 @@ def group_treatment(Tables tables not None) -> int:
 
 
 def end_group(Tables tables not None, uint8_t treatment, uint64_t transaction_id) -> int:
-    """What is in it counts, and is treated alike; its sequence number."""
+    """Make the group effective, with this treatment for all its messages. Return its sequence number."""
     cdef TransactionHead head
     cdef Waiting *waiting
     cdef Publisher *publisher
@@ -118,17 +119,16 @@ def end_group(Tables tables not None, uint8_t treatment, uint64_t transaction_id
 
 
 def last_transaction(Tables tables not None, uint64_t publisher_id) -> tuple:
-    """Of a publisher: ((first id, last id) of what its last transaction published, whether some of that may be at one router
-    only). Where the log knows of the transaction, and no more what was in it, that is so while the other router lacks
-    endpoints."""
+    """Of a publisher: ((first id, last id) of its last transaction's messages, True if some of them may be at one
+    router only). If the log has the transaction but not its content, this is True while the standby lacks endpoints."""
     cdef const Publisher *publisher = tables.publishers.at(tables.publishers.handle_of(publisher_id))
     is_at_one = publisher.is_at_one or (publisher.last_id == 0 and tables.replication.absent_count > 0)
     return (max(1, publisher.first_id), publisher.last_id), bool(is_at_one)
 
 
 def is_at_one(Tables tables not None, uint64_t first_id, uint64_t last_id) -> bool:
-    """Whether some of the messages from one id to the other are where the other router has no endpoint for them. What
-    the log or the other router says of ids is not walked further than a transaction can be long."""
+    """True if some of the messages in this range of ids are in endpoints that the standby lacks. Ranges from the log
+    or the standby are not searched further than the maximum size of a transaction."""
     cdef uint64_t id = first_id
     while id <= last_id and id - first_id < WINDOW_MAX:
         if is_at_absent(tables, id):
@@ -148,7 +148,7 @@ cdef int close_group(Tables tables, TransactionHead *head, uint8_t treatment, ui
 
 
 cdef void treat(Tables tables, uint32_t place, uint8_t treatment) noexcept:
-    """A message gets what its transaction gets, in the log and in the cache, too."""
+    """Give a message the treatment of its transaction, in the log and in the cache."""
     cdef Message *message = message_at(tables, place)
     cdef const uint8_t *record = cached(tables, message)
     if message.treatment == treatment:
@@ -162,13 +162,13 @@ cdef void treat(Tables tables, uint32_t place, uint8_t treatment) noexcept:
 
 
 def undo_group(Tables tables not None) -> None:
-    """As if it had not begun. Only messages were put into it."""
+    """Undo the group. It must contain only messages."""
     cdef uint64_t index
     cdef uint32_t place, entry, following
     for index in range(tables.group.count):
         place = tables.group.items[tables.group.count - 1 - index]
         if place:
-            message_at(tables, place).flags |= MESSAGE_STORED # so that it goes with its last entry
+            message_at(tables, place).flags |= MESSAGE_STORED  # so that it is freed with its last entry
             entry = message_at(tables, place).entries
             while entry:
                 following = entry_at(tables, entry).sibling
@@ -182,15 +182,15 @@ def undo_group(Tables tables not None) -> None:
     tables.log.undo_group()
 
 
-# What a synchronous one has consumed, until the other router has it
+# Messages consumed by a synchronous transaction, until the standby has it
 
 
 def consume(
     Tables tables not None, uint64_t transaction_id, uint32_t endpoint, const uint64_t[::1] ids not None,
     const uint8_t[::1] whats not None
 ) -> None:
-    """Within a group: do with these messages of an endpoint, which are held, what was said, as far as it counts by now;
-    and log and tell it."""
+    """Within a group: settle these held messages of an endpoint as requested, as far as that is still possible; log
+    and stream it."""
     cdef Settlement settlement = Settlement()
     cdef Py_ssize_t index
     cdef uint32_t place, hint = 0
@@ -205,7 +205,7 @@ def consume(
         place = entry_of(tables, place, endpoint) if place else 0
         if place == 0 or entry_at(tables, place).flow == 0:
             continue
-        if whats[index] == SETTLE_RETURNED: # as it would be without the transaction
+        if whats[index] == SETTLE_RETURNED:  # as without the transaction
             hint = give_back(tables, place, hint)
             continue
         entry = entry_at(tables, place)
@@ -229,11 +229,11 @@ def consume(
     if consumed:
         entries = numpy.array(consumed, numpy.uint64), numpy.array(said, numpy.uint8), numpy.array(targets, numpy.uint32)
         tables.replication.add_consumed(transaction_id, endpoint, *entries)
-    tables.note_ready(owner) # there is room in its flows
+    tables.note_ready(owner)  # its flows have room
 
 
 def confirm(Tables tables not None, uint64_t through_id) -> None:
-    """The other router has all transactions up to this id, or need not have them."""
+    """The standby has all transactions up to this id, or does not need them."""
     if tables.replication.consumed:
         for _, endpoint, ids, whats, targets in tables.replication.take_consumed(through_id):
             let_go(tables, endpoint, ids, whats, targets)
@@ -266,8 +266,8 @@ cdef int let_go(
 
 
 cdef int tell_consumed(Tables tables) except -1:
-    """What transactions have consumed that the other router may not have is listed for it as it will be: gone, or given
-    up to another endpoint. Of such transactions nothing is streamed any more."""
+    """List messages consumed by transactions that the standby may lack in their final state: removed, or moved to
+    another endpoint. Nothing of such transactions is streamed any more."""
     cdef uint32_t place
     cdef uint64_t id
     cdef uint8_t what
@@ -282,14 +282,14 @@ cdef int tell_consumed(Tables tables) except -1:
 
 
 cdef int return_consumed(Tables tables, uint32_t place) except -1:
-    """The transaction was undone that has consumed this entry: it is undelivered again."""
+    """The transaction that consumed this entry was undone: the entry is undelivered again."""
     cdef Entry *entry = entry_at(tables, place)
     entry.state = STATE_WAITING
     return log_returned(tables, entry.endpoint, entry.deliveries, message_at(tables, entry.message).id)
 
 
 def log_consumed(Tables tables not None) -> None:
-    """Once more, before the records go that say it."""
+    """Log consumed messages again, before the old records are dropped."""
     cdef TransactionHead head
     cdef Settlement settlement
     cdef const Endpoint *owner

@@ -1,28 +1,28 @@
-"""What is published: a frame's messages, and how one of them is kept."""
+"""Published messages: checking a frame's messages and storing them."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from penstock.assured.core.router._records cimport MessageHead
 from penstock.assured.core.router._tables cimport Tables
 
-# Log the message with the destinations in tables.destinations, give it its place and its entries, and put it into the
-# cache; 0 if it has no destinations. `head` has everything but sizes and counts.
+# Log the message with the destinations in tables.destinations, assign its place and entries, and put it into the cache;
+# 0 if it has no destinations. `head` is complete except for sizes and counts.
 cdef uint32_t keep_message(
     Tables tables, MessageHead *head, const uint8_t *topic, const uint8_t *payload
 ) except? 0
 
 
-# Who wants a message, and what else is known of it before it is accepted.
+# The matches of a message, and other facts that are known before it is accepted.
 cdef struct Wanted:
-    const uint32_t *subscribers     # by topic and content
+    const uint32_t *subscribers  # by topic and content
     uint64_t count
-    const uint32_t *endpoints       # by subscriber: whose it is
-    bint is_entitled                # its publisher may publish it
-    uint8_t by_topic                # the treatment that its topic asks for
+    const uint32_t *endpoints  # by subscriber: its endpoint
+    bint is_entitled  # its publisher may publish it
+    uint8_t by_topic  # the treatment of its topic
 
 
-# Take a message of a PUBLISH frame that was checked, and whose publisher is known: it is logged, or acknowledged at once by
-# what stands in its way, which is returned; 0: nothing. In a group nothing is acknowledged.
+# Accept a message of a checked PUBLISH frame with a known publisher: log it, or acknowledge it at once with the
+# obstacle, which is returned; 0: none. In a group nothing is acknowledged.
 cdef uint8_t accept_one(
     Tables tables, uint32_t handle, uint64_t number, const uint8_t *topic, const Wanted *wanted
 ) except 255

@@ -1,4 +1,4 @@
-"""What is published comes in here: checked, judged, logged, queued; and acknowledged when it is on the disk."""
+"""Published messages: checked, accepted or refused, logged, queued, and acknowledged when they are on the disk."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -85,8 +85,7 @@ cdef int64_t NS_PER_MS = 1_000_000
 
 
 def frames_of(const uint8_t[::1] data not None) -> list:
-    """[(kind, where it begins, its size)] of the data frames in a buffer; RemoteProtocolError if one is not as it should
-    be."""
+    """Return [(kind, offset, size)] of the data frames in a buffer. Raise RemoteProtocolError if one is invalid."""
     cdef uint64_t size = data.shape[0], at = 0, length
     found = []
     while at < size:
@@ -102,7 +101,7 @@ def frames_of(const uint8_t[::1] data not None) -> list:
 
 
 cdef class PublishBatch(MessageParts):
-    """The messages of a PUBLISH frame that was checked."""
+    """The messages of a checked PUBLISH frame."""
 
     cdef PublishHead head
 
@@ -148,11 +147,11 @@ def accept(
     const uint8_t[::1] entitled = None,
     const uint8_t[::1] treatments = None,
 ) -> int:
-    """Take the messages of a batch whose publisher is known. Message i goes to the endpoints of
-    subscribers[offsets[i]:offsets[i + 1]]; endpoints[subscriber] is whose it is.
+    """Accept the messages of a batch with a known publisher. Message i goes to the endpoints of
+    subscribers[offsets[i]:offsets[i + 1]]; endpoints[subscriber] is the endpoint's number.
 
-    Each is logged, or acknowledged at once by what stands in its way. In a group nothing is acknowledged, and the
-    first thing that stands in the way is returned; else 0.
+    Each message is logged, or acknowledged at once with its obstacle. In a group nothing is acknowledged, and the
+    first obstacle is returned; otherwise 0.
     """
     cdef uint32_t handle = batch.head.publisher, index
     cdef uint64_t number = batch.head.first_number
@@ -185,7 +184,7 @@ cdef uint8_t accept_one(
     if outcome == 0:
         outcome = choose(tables, &head, wanted)
     if outcome == OUTCOME_UNMATCHED and tables.log.is_grouping:
-        outcome = 0 # it is part of the transaction's record, and acknowledged with it
+        outcome = 0  # part of the transaction's record, and acknowledged with it
     if outcome == 0:
         take(tables, handle, number, &head, topic, wanted.by_topic)
     elif tables.log.is_grouping:
@@ -209,12 +208,12 @@ cdef uint8_t accept_one(
 
 
 cdef inline bint is_settled(const Publisher *publisher, uint64_t number) noexcept:
-    """Of a number that is known: whether it was acknowledged, or would be if its publisher had been here."""
+    """True if a known number was acknowledged, or would be if its publisher had been connected."""
     return number + WINDOW_MAX <= publisher.highest or not bit_of(publisher.pending, number)
 
 
 cdef uint8_t treatment_wanted(Tables tables, uint8_t flags, const Wanted *wanted) noexcept:
-    """Of a message that comes again: what it would get now."""
+    """The treatment that a repeated message would get now."""
     cdef uint8_t treatment = TREATMENT_NONE
     cdef uint64_t position
     cdef const Endpoint *endpoint
@@ -228,7 +227,8 @@ cdef uint8_t treatment_wanted(Tables tables, uint8_t flags, const Wanted *wanted
 
 
 cdef bint is_at_both(Tables tables, const Wanted *wanted) noexcept:
-    """Whether the other router has, too, whoever wants it; nobody may, if it was published where others did."""
+    """True if the standby has every matching endpoint too. If none matches now, the message may have been published
+    when others did."""
     cdef uint64_t position
     cdef const Endpoint *endpoint
     for position in range(wanted.count):
@@ -239,18 +239,19 @@ cdef bint is_at_both(Tables tables, const Wanted *wanted) noexcept:
 
 
 cdef int wait_again(Tables tables, uint32_t handle, uint64_t number) except -1:
-    """A synchronous message is here, but perhaps not at the secondary: if that has all that there is by now, it is."""
+    """A synchronous message is stored here, but perhaps not at the standby: if the standby has everything by now, it
+    has the message."""
     cdef Waiting waiting = Waiting(tables.log.sequence(), tables.next_id - 1, number, 0, handle, TREATMENT_SYNC)
     if number + WINDOW_MAX > tables.publishers.at(handle).highest:
         set_bit(tables.publishers.at(handle).pending, number)
-    tables.accepted_total += 1 # to be acknowledged as one that has just come
+    tables.accepted_total += 1  # acknowledged like a new message
     return queue_push(&tables.waiting, &waiting)
 
 
 cdef uint8_t judge(
     Tables tables, const Publisher *publisher, uint64_t number, const PublishedHead *head, const uint8_t *topic
 ) noexcept:
-    """What stands in the way of a message, whoever wants it; 0: nothing."""
+    """The obstacle to a message, independent of its endpoints; 0: none."""
     cdef uint8_t ends[DEPTH_MAX]
     if is_known(publisher, number):
         return OUTCOME_KNOWN
@@ -270,7 +271,7 @@ cdef inline Endpoint *wanted_endpoint(Tables tables, const Wanted *wanted, uint6
 
 
 cdef uint8_t choose(Tables tables, const PublishedHead *head, const Wanted *wanted) except 255:
-    """Fill tables.destinations: where a message goes, each endpoint once; or what stands in the way."""
+    """Fill tables.destinations with the endpoints of a message, each once; or return the obstacle."""
     cdef uint64_t content_size = <uint64_t>head.topic_size + head.payload_size
     cdef uint64_t position
     cdef Endpoint *endpoint
@@ -336,14 +337,14 @@ cdef uint8_t treatment_of(Tables tables, uint8_t flags, uint8_t by_topic) noexce
 cdef int take(
     Tables tables, uint32_t handle, uint64_t number, const PublishedHead *published, const uint8_t *topic, uint8_t by_topic
 ) except -1:
-    """Nothing stands in the way."""
+    """Store a message without obstacles."""
     cdef Publisher *publisher = tables.publishers.at(handle)
     cdef MessageHead head
     cdef Waiting waiting
     memset(&head, 0, sizeof(MessageHead))
     head.kind = RECORD_MESSAGE
     head.priority = published.priority
-    head.flags = published.flags & MESSAGE_RESENT # another router may have delivered it, before it could tell
+    head.flags = published.flags & MESSAGE_RESENT  # another router may have delivered it before it could report that
     if tables.log.is_grouping:
         head.flags |= MESSAGE_TOGETHER
     head.treatment = treatment_of(tables, published.flags, by_topic)
@@ -438,7 +439,7 @@ cdef uint32_t keep_message(
 
 
 def settle_numbers(Tables tables not None, uint32_t handle, uint64_t first, uint32_t count, uint8_t outcome) -> None:
-    """Tell a publisher what became of messages that are not to be kept."""
+    """Acknowledge messages that are not stored."""
     for number in range(first, first + count):
         tables.acknowledge(handle, number, outcome)
 
@@ -447,8 +448,8 @@ def settle_numbers(Tables tables not None, uint32_t handle, uint64_t first, uint
 
 
 cpdef int stored(Tables tables, uint64_t through) except -1:
-    """Records up to this number are on the disk: their messages may be delivered, and are acknowledged unless the
-    secondary must have them, too."""
+    """Records up to this number are on the disk: their messages may be delivered, and are acknowledged unless they
+    must wait for the standby."""
     cdef Waiting *waiting
     cdef bint is_copied
     tables.stored_through = max(tables.stored_through, through)
@@ -458,7 +459,7 @@ cpdef int stored(Tables tables, uint64_t through) except -1:
             return 0
         if waiting.message:
             message_stored(tables, waiting.message)
-            if message_at(tables, waiting.message).entries == 0: # its endpoints were deleted meanwhile
+            if message_at(tables, waiting.message).entries == 0:  # its endpoints were deleted meanwhile
                 message_free(tables, waiting.message)
         if waiting.treatment == TREATMENT_SYNC:
             tables.replication.await_copy(waiting)
@@ -477,8 +478,9 @@ cpdef int stored(Tables tables, uint64_t through) except -1:
 
 
 cpdef int replicated(Tables tables, uint64_t through_id, uint8_t outcome) except -1:
-    """Synchronous messages up to this id need not wait any longer for the secondary: acknowledge them so. But for what an
-    endpoint has that is not there: that is on one disk, whatever the secondary has stored."""
+    """Synchronous messages up to this id no longer wait for the standby: acknowledge them with this outcome.
+    Messages of endpoints that the standby lacks are excluded: they are on one disk only, whatever the standby has
+    stored."""
     cdef ReplicationState state = tables.replication
     cdef Waiting waiting
     cdef uint64_t end = state.unreplicated_end()
@@ -489,7 +491,7 @@ cpdef int replicated(Tables tables, uint64_t through_id, uint8_t outcome) except
         if is_uncopied:
             state.note_absent_met()
         if is_uncopied and state.waits_for_absent:
-            state.await_copy(&waiting) # behind those that need not wait with it
+            state.await_copy(&waiting)  # after those that need not wait with it
         elif waiting.publisher:
             tell(tables, &waiting, OUTCOME_DEGRADED if is_uncopied else outcome)
     return 0

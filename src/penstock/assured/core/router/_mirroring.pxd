@@ -21,7 +21,7 @@ cdef bint is_at_absent(Tables tables, uint64_t id) noexcept
 # is not mirrored, or it was consumed there.
 cdef uint32_t copied_to(Tables tables, uint32_t entry) noexcept
 
-# Where an endpoint's message goes that was rejected when this was its dead-message queue; that may be gone by now.
+# The current target of a rejected message with this former dead-letter endpoint, which may be deleted by now.
 cdef uint32_t target_now(Tables tables, uint32_t endpoint, uint32_t target) noexcept
 
 # A message of a transaction is not delivered, nor is what its endpoints got after it, before the other router has it: a

@@ -1,4 +1,4 @@
-"""What is kept for the other router of a pair; _replication_state.pxd says what that is."""
+"""The state kept for the standby; see _replication_state.pxd."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -23,19 +23,19 @@ cdef class ReplicationState:
         free(self._unreplicated.items)
 
     def pair_up(self):
-        """There is another router that gets copies."""
+        """Note that there is a standby that gets copies."""
         self.has_secondary = True
 
     # The stream
 
     cdef void push(self, uint64_t id, uint64_t number, uint32_t party, uint32_t what) noexcept:
-        """Never fails: a stream that cannot grow is broken, and its sender begins anew."""
+        """Append an item. Never fails: a stream that cannot grow is broken, and its sender begins anew."""
         cdef uint64_t size = self._stream.size, capacity
         cdef void *larger
         if self.is_stream_broken:
             return
         if size + sizeof(Item) > self._stream.capacity:
-            if self._stream_first > size // 2: # what is at the front has been sent
+            if self._stream_first > size // 2:  # the front part has been sent
                 memmove(self._stream.data, self._stream.data + self._stream_first, size - self._stream_first)
                 self._stream.size = size = size - self._stream_first
                 self._stream_first = 0
@@ -51,7 +51,7 @@ cdef class ReplicationState:
         self._stream.size = size + sizeof(Item)
 
     cdef int push_front(self, const uint64_t *ids, uint64_t count) except -1:
-        """These messages come before everything that was not sent yet."""
+        """Insert these messages before everything that was not sent yet."""
         cdef uint64_t rest = self._stream.size - self._stream_first, size = count * sizeof(Item), index
         cdef Item *items
         bytes_reserve(&self._stream, size)
@@ -63,7 +63,7 @@ cdef class ReplicationState:
         return 0
 
     cdef void undo_transaction(self) noexcept:
-        """As if the transaction had not begun that the newest items belong to."""
+        """Undo the transaction that the newest items belong to."""
         if not self.is_streaming or self.is_stream_broken:
             return
         self._stream.size -= sizeof(Item)
@@ -75,7 +75,7 @@ cdef class ReplicationState:
         self.is_stream_awaited = True
 
     def clear_awaited(self):
-        """Everything that somebody waited for has been sent."""
+        """Everything that a publisher waited for has been sent."""
         self.is_stream_awaited = False
 
     cdef void begin_stream(self) noexcept:
@@ -88,7 +88,7 @@ cdef class ReplicationState:
         self._stream.size = self._stream_first = 0
 
     def break_stream(self):
-        """Something is missing in the stream: it must be begun anew."""
+        """The stream is incomplete: it must be begun anew."""
         self.is_stream_broken = True
 
     cdef uint64_t first(self) noexcept:
@@ -109,14 +109,14 @@ cdef class ReplicationState:
 
     @property
     def backlog(self):
-        """Items that were not sent yet."""
+        """Number of unsent items."""
         return (self._stream.size - self._stream_first) // sizeof(Item)
 
     def set_match_from(self, uint64_t id):
         """The other router matches messages from this id on; 0: none."""
         self.match_from = id
 
-    # Acknowledgements that wait for the other router
+    # Acknowledgements that wait for the standby
 
     cdef int await_copy(self, const Waiting *waiting) except -1:
         return queue_push(&self._unreplicated, waiting)
@@ -139,47 +139,48 @@ cdef class ReplicationState:
         queue_forget_publisher(&self._unreplicated, handle)
 
     cdef void forget_unreplicated(self) noexcept:
-        """Nobody waits for acknowledgements any more."""
+        """Drop the waiting acknowledgements."""
         self._unreplicated.first = self._unreplicated.end
 
     @property
     def unreplicated_count(self):
-        """Messages whose acknowledgement waits for the secondary."""
+        """Number of messages whose acknowledgement waits for the standby."""
         return self._unreplicated.end - self._unreplicated.first
 
-    # Endpoints that the other router has not got
+    # Endpoints that the standby lacks
 
     cdef void set_absent_count(self, uint32_t count) noexcept:
         self.absent_count = count
 
     cpdef void note_absent_met(self) noexcept:
-        """A message that is to be synchronous is at this router only."""
+        """A message that should be synchronous is at this router only."""
         self.has_met_absent = True
 
     def take_absent_met(self):
-        """Whether that was noted since the last call."""
+        """True if that was noted since the last call."""
         met, self.has_met_absent = self.has_met_absent, False
         return met
 
     def await_absent(self, bint is_waiting):
-        """Whether such messages wait until the other router has their endpoints."""
+        """Set whether such messages wait until the standby has their endpoints."""
         self.waits_for_absent = is_waiting
 
     # Transactions
 
     def add_consumed(self, uint64_t transaction_id, uint32_t endpoint, ids not None, whats not None, targets not None):
-        """What a transaction has consumed of an endpoint; the other router may not have it yet."""
+        """Add messages that a transaction has consumed from an endpoint; the standby may not have the transaction
+        yet."""
         self.consumed.append((transaction_id, endpoint, ids, whats, targets))
 
     def take_consumed(self, uint64_t through_id):
-        """What transactions up to this id have consumed; it is forgotten here."""
+        """Remove and return what transactions up to this id have consumed."""
         taken = [each for each in self.consumed if each[0] <= through_id]
         if taken:
             self.consumed = [each for each in self.consumed if each[0] > through_id]
         return taken
 
     cdef int forget_consumed(self, uint32_t endpoint, uint64_t id) except -1:
-        """The transaction was undone; another one may consume the message."""
+        """Forget a consumed message, because the transaction was undone; another one may consume it."""
         self.consumed = [
             (each[0], each[1], *(part[each[2] != id] for part in each[2:])) if each[1] == endpoint else each
             for each in self.consumed
@@ -187,5 +188,5 @@ cdef class ReplicationState:
         return 0
 
     def add_undone(self, uint64_t first_id, uint64_t last_id):
-        """A successor of this router never had its synchronous messages from one id to the other."""
+        """A successor of this router never had its synchronous messages in this range of ids."""
         self.undone.append((first_id, last_id))

@@ -1,7 +1,8 @@
-"""A router becomes active, or stands by.
+"""Changes of a router's role.
 
-While it stands by, its messages are in no queue. When it becomes active they are queued in the order of their ids, all of
-them flagged as perhaps delivered before.
+While it is the standby, its messages are in no queue. When it becomes active, they are queued in the order of their
+ids,
+all of them flagged as possibly delivered before.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -30,11 +31,11 @@ from penstock.assured.core.router._tables cimport (
 from penstock.assured.core.router._recovery import finish_recovery
 
 cdef enum:
-    EPOCH_BITS = 40         # of an id: its epoch is above; odd ones are the first router's
+    EPOCH_BITS = 40  # the lower bits of an id; its epoch is above, odd for the first router
 
 
 def leave_queues(Tables tables not None) -> None:
-    """This router stands by from now on; it has no flows. What was queued waits."""
+    """Become the standby. There are no flows; queued messages wait."""
     cdef uint32_t place
     cdef Endpoint *endpoint
     for place in range(1, tables.entry_end):
@@ -48,7 +49,7 @@ def leave_queues(Tables tables not None) -> None:
             endpoint.queued = 0
     tables.stuck_count = 0
     forget_held(tables)
-    # nobody waits for acknowledgements any more: publishers go to the other router
+    # acknowledgements are dropped, because publishers go to the other router
     tables.waiting.first = tables.waiting.end
     tables.replication.forget_unreplicated()
     for place in range(1, tables.publishers.end):
@@ -56,22 +57,22 @@ def leave_queues(Tables tables not None) -> None:
             memset(tables.publishers.at(place).pending, 0, sizeof(tables.publishers.at(place).pending))
     for place in range(1, tables.message_end):
         if message_at(tables, place).id:
-            message_at(tables, place).flags |= MESSAGE_STORED # or will be, with nobody waiting for it
+            message_at(tables, place).flags |= MESSAGE_STORED  # or will be, with no publisher waiting
             if message_at(tables, place).entries == 0:
                 message_free(tables, place)
 
 
 def enter_queues(Tables tables not None) -> None:
-    """This router is active from now on."""
+    """Become active."""
     cdef uint32_t place
     cdef const Message *message
     for place in range(1, tables.entry_end):
-        entry_at(tables, place).flags |= ENTRY_REDELIVERED # the other router may have delivered it
+        entry_at(tables, place).flags |= ENTRY_REDELIVERED  # the other router may have delivered it
     for place in range(1, tables.message_end):
         message_at(tables, place).flags &= ~<uint8_t>(MESSAGE_REPLICATED | MESSAGE_SENT)
     tables.replicated_first = tables.replicated_last = 0
     finish_recovery(tables)
-    # what the other router sent is on its disk, too; of transactions that were made here, that is not known yet
+    # records from the other router are on its disk, too; for transactions of this router, that is not known yet
     for place in range(1, tables.message_end if tables.replication.has_secondary else 1):
         message = message_at(tables, place)
         if message.id and message.flags & MESSAGE_GROUPED and message.treatment != TREATMENT_NONE:

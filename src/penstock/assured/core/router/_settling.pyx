@@ -1,4 +1,4 @@
-"""What becomes of messages that were delivered, or are not to be: settled, given back, given up."""
+"""Settlement of deliveries, and removal of messages: settled, returned, dead-lettered."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
@@ -71,7 +71,7 @@ from penstock.base.errors import RemoteProtocolError
 
 
 cdef enum:
-    RUNS_MAX = 65_536 # of one record: a megabyte, of which a journal takes sixteen
+    RUNS_MAX = 65_536  # per record: a megabyte, while the journal accepts sixteen
 
 
 cdef class Settlement:
@@ -111,7 +111,7 @@ cdef class Settlement:
 
 
 cdef class Settling:
-    """A SETTLE frame that was checked, and the flow that it is about; `endpoint` 0: there is none."""
+    """A checked SETTLE frame and its flow; `endpoint` 0: none."""
 
     cdef readonly uint32_t flow
     cdef readonly uint32_t transaction
@@ -119,7 +119,7 @@ cdef class Settling:
     cdef const uint8_t[::1] view
     cdef uint64_t runs_at
     cdef uint32_t count
-    cdef uint64_t span # ids in all runs
+    cdef uint64_t span  # number of ids in all runs
 
     def __cinit__(self, Tables tables not None, uint64_t link, data not None, uint64_t at):
         cdef SettleHead head
@@ -149,7 +149,7 @@ cdef class Settling:
         return run
 
     cdef uint8_t what_of(self, uint64_t id) noexcept:
-        """0: no run has it."""
+        """The settlement of an id; 0: in no run."""
         cdef uint32_t low = 0, high = self.count, middle
         cdef Run run
         while low < high:
@@ -164,7 +164,7 @@ cdef class Settling:
         return 0
 
     def entries(self, Tables tables not None) -> tuple:
-        """(ids, what becomes of them) of the messages in flight that the frame is about, as arrays."""
+        """Return (ids, settlements) of the messages in flight that the frame has, as arrays."""
         cdef Flow *flow = tables.flows + self.flow
         cdef uint32_t place, index
         cdef uint64_t id, count = 0
@@ -207,7 +207,7 @@ cdef uint32_t in_flight(Tables tables, uint64_t id, uint32_t endpoint, uint32_t 
 def settle(
     Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None, const uint8_t[::1] whats not None
 ) -> None:
-    """Do with these messages of an endpoint, in flight or held, what was said; and log it."""
+    """Settle these messages of an endpoint, in flight or held, and log it."""
     cdef Settlement settlement = Settlement()
     cdef Py_ssize_t index
     cdef uint32_t place, hint = 0
@@ -230,13 +230,13 @@ def settle(
             flow_remove(tables, place)
             give_up(tables, place, WHY_REJECTED)
     settlement.log(tables, endpoint, 0)
-    tables.note_ready(owner) # there is room in its flows
+    tables.note_ready(owner)  # its flows have room
     if tables.stuck_count and not tables.log.is_grouping:
-        retry_stuck(tables, endpoint) # and perhaps for what others have given up
+        retry_stuck(tables, endpoint)  # perhaps also for dead letters of others
 
 
 def treatment_settled(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> int:
-    """The highest of these messages of an endpoint, of whose settlement the other router is told."""
+    """The highest treatment of these messages of an endpoint, whose settlement is sent to the standby."""
     cdef uint8_t treatment = 0
     cdef uint64_t id
     cdef uint32_t place
@@ -250,14 +250,14 @@ def treatment_settled(Tables tables not None, uint32_t endpoint, const uint64_t[
 
 
 def hold(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> None:
-    """Messages in flight that a transaction settles: they stay where they are until it ends."""
+    """Hold messages in flight that a transaction settles: they stay in place until it ends."""
     cdef uint64_t id
     for id in ids:
         entry_at(tables, entry_of(tables, message_by_id(tables, id), endpoint)).state = STATE_HELD
 
 
 def log_settled(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> None:
-    """That an endpoint has these no more."""
+    """Log that an endpoint no longer has these messages."""
     cdef Settlement settlement = Settlement()
     cdef uint64_t id
     for id in ids:
@@ -266,7 +266,7 @@ def log_settled(Tables tables not None, uint32_t endpoint, const uint64_t[::1] i
 
 
 def drop(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not None) -> None:
-    """The active router's endpoint has these no more."""
+    """Drop messages that the active router's endpoint no longer has."""
     cdef uint64_t id
     cdef uint32_t place
     log_settled(tables, endpoint, ids)
@@ -279,7 +279,8 @@ def drop(Tables tables not None, uint32_t endpoint, const uint64_t[::1] ids not 
 
 
 cdef uint32_t give_back(Tables tables, uint32_t place, uint32_t hint) except? 0:
-    """From its flow to its queue; or up, if it was delivered often enough. Returns a hint for the next one."""
+    """Return the entry from its flow to its queue; or remove it, if it was delivered often enough. Return a hint for
+    the next one."""
     cdef Entry *entry = entry_at(tables, place)
     cdef const Endpoint *endpoint = tables.endpoints[entry.endpoint]
     flow_remove(tables, place)
@@ -287,7 +288,7 @@ cdef uint32_t give_back(Tables tables, uint32_t place, uint32_t hint) except? 0:
     if endpoint.deliveries_max and entry.deliveries >= endpoint.deliveries_max:
         give_up(tables, place, WHY_DELIVERIES)
         return hint
-    if endpoint.deliveries_max: # after a crash it is to be counted on
+    if endpoint.deliveries_max:  # the count must survive a crash
         log_returned(tables, endpoint.number, entry.deliveries, message_at(tables, entry.message).id)
     return queue_return(tables, place, hint)
 
@@ -298,7 +299,7 @@ cdef int log_returned(Tables tables, uint32_t endpoint, uint32_t deliveries, uin
     return 0
 
 
-# Giving up
+# Dead letters
 
 
 cdef bint is_expired(Tables tables, uint32_t place) noexcept:
@@ -337,7 +338,7 @@ cdef int give_up_to(Tables tables, uint32_t place, uint32_t dead_to, uint8_t why
     if target is NULL:
         tables.discarded_total += 1
     if target is NULL or entry_of(tables, entry.message, target.number):
-        entry.state = STATE_QUEUED # in no list: nothing else to leave
+        entry.state = STATE_QUEUED  # in no list: nothing else to leave
         entry_free(tables, place)
         return 0
     rehome(tables, place, target, why)
@@ -345,7 +346,7 @@ cdef int give_up_to(Tables tables, uint32_t place, uint32_t dead_to, uint8_t why
 
 
 cdef void rehome(Tables tables, uint32_t place, Endpoint *target, uint8_t why) noexcept:
-    """It is the target's from now on, but in none of its lists."""
+    """Move the entry to the target endpoint, in none of its lists."""
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     cdef uint64_t size = message_at(tables, entry.message).content_size
@@ -366,7 +367,7 @@ cdef void rehome(Tables tables, uint32_t place, Endpoint *target, uint8_t why) n
 
 
 cdef void stream_moved(Tables tables, const Message *message, uint32_t source, uint32_t target, uint8_t why) noexcept:
-    """Tell the other router, as far as it has the two endpoints' messages."""
+    """Send the move to the standby, as far as it has the messages of the two endpoints."""
     if is_mirrored(tables, source):
         if message.flags & MESSAGE_SENT:
             tables.replication.push(
@@ -391,8 +392,8 @@ cdef int log_dead(Tables tables, uint32_t source, uint32_t target, uint64_t id, 
 
 
 def sweep(Tables tables not None, uint32_t budget) -> None:
-    """Look at so many entries, going on where it stopped, and give up those that have become too old; and try again
-    with what dead-message queues had no room for."""
+    """Check `budget` entries, continuing where the last call stopped, and remove expired ones; retry dead letters
+    that had no room."""
     cdef uint32_t place
     if tables.stuck_count:
         retry_stuck(tables, 0)
@@ -406,7 +407,7 @@ def sweep(Tables tables not None, uint32_t budget) -> None:
 
 
 cdef int retry_stuck(Tables tables, uint32_t target) except -1:
-    """What is given up to this endpoint; 0: to any."""
+    """Retry dead letters for this endpoint; 0: for any."""
     cdef uint32_t number, place, last
     cdef Endpoint *endpoint
     for number in range(1, tables.endpoint_end):
@@ -418,6 +419,6 @@ cdef int retry_stuck(Tables tables, uint32_t target) except -1:
             place = endpoint.lists[STUCK_LIST].first
             queue_remove(tables, place)
             give_up(tables, place, (entry_at(tables, place).flags & ENTRY_WHY_MASK) >> ENTRY_WHY_SHIFT)
-            if place == last or endpoint.lists[STUCK_LIST].last == place: # there is still no room
+            if place == last or endpoint.lists[STUCK_LIST].last == place:  # there is still no room
                 break
     return 0

@@ -1,4 +1,4 @@
-"""The tables of a router, and the few things that all who use them do; _tables.pxd says what is in them."""
+"""The tables of a router and their common operations; see _tables.pxd."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -15,8 +15,8 @@ from penstock.base.errors import LocalProtocolError
 
 
 cdef class Tables:
-    """`seed` is random, so that nobody can choose ids that collide. `cache_size` bytes hold the newest messages. The other
-    limits are those of RouterConfig; `replicate_by`: 0 endpoints, 1 publishers, 2 topics."""
+    """`seed` is random, so that nobody can choose colliding ids. `cache_size` is the size of the cache of the newest
+    messages. The other limits are those of RouterConfig; `replicate_by`: 0 endpoints, 1 publishers, 2 topics."""
 
     def __cinit__(
         self, uint64_t seed, *, uint64_t cache_size, uint64_t section_size_max, uint64_t publisher_count_max,
@@ -60,7 +60,7 @@ cdef class Tables:
 
     @property
     def memory_bytes(self):
-        """Of messages, entries and the map of ids: what grows with what is queued."""
+        """Size of messages, entries and the map of ids, which grows with queued messages."""
         return (
             <uint64_t>self.message_block_count * BLOCK_PLACES * sizeof(Message)
             + <uint64_t>self.entry_block_count * BLOCK_PLACES * sizeof(Entry)
@@ -69,23 +69,23 @@ cdef class Tables:
 
     @property
     def waiting_count(self):
-        """Messages that wait for the disk."""
+        """Number of messages that wait for the disk."""
         return self.waiting.end - self.waiting.first
 
     @property
     def is_holding(self):
-        """Whether messages of transactions wait for the secondary, before they are delivered."""
+        """True if messages of transactions wait for the standby before they are delivered."""
         return self.held.count > 0
 
     # Ids and time
 
     cdef uint64_t take_id(self) noexcept:
-        """The id of a new message."""
+        """Return the id of a new message."""
         self.next_id += 1
         return self.next_id - 1
 
     cdef void return_ids(self, uint64_t count) noexcept:
-        """The last so many ids were not used."""
+        """The last `count` ids were not used."""
         self.next_id -= count
 
     cpdef void skip_ids(self, uint64_t through) noexcept:
@@ -93,21 +93,21 @@ cdef class Tables:
         self.next_id = max(self.next_id, through + 1)
 
     cpdef void set_time(self, int64_t wall_ns) noexcept:
-        """The time of day of all that happens until the next call."""
+        """Set the wall-clock time of all events until the next call."""
         self.wall_ns = wall_ns
 
     def refuse(self, bint is_refusing):
-        """Whether new messages are refused, because the disk takes nothing."""
+        """Set whether new messages are refused because the disk accepts no data."""
         self.is_refusing = is_refusing
 
     # Endpoints
 
     cdef void new_stamp(self) noexcept:
-        """Before a walk over endpoints in which each counts once."""
+        """Begin a walk over endpoints in which each counts once."""
         self.stamp += 1
 
     cdef bint is_first(self, Endpoint *endpoint) noexcept:
-        """Whether the walk meets this endpoint for the first time."""
+        """True if the walk visits this endpoint for the first time."""
         cdef bint is_met = endpoint.stamp == self.stamp
         endpoint.stamp = self.stamp
         return not is_met
@@ -117,7 +117,7 @@ cdef class Tables:
         uint16_t deliveries_max, uint64_t messages_max, uint64_t bytes_max, int64_t age_ns_max, uint64_t live_from,
         uint64_t own_through
     ):
-        """Make an endpoint, or change one."""
+        """Create or change an endpoint."""
         cdef Endpoint *endpoint
         cdef Endpoint **larger
         cdef uint32_t end
@@ -154,7 +154,7 @@ cdef class Tables:
         self.note_ready(endpoint)
 
     def endpoint_numbers(self, uint32_t number):
-        """What an endpoint has and has done, by name."""
+        """Counters of an endpoint, by name."""
         cdef Endpoint *endpoint = self.endpoint_of(number)
         if endpoint is NULL:
             raise LocalProtocolError(f"there is no endpoint {number}")
@@ -173,7 +173,8 @@ cdef class Tables:
         return self.endpoints[number] if self.endpoints[number].is_used else NULL
 
     cdef Endpoint *expected_endpoint(self, uint32_t number) except NULL:
-        """Of a message in the log. Its definition may follow: cleaning logs definitions again, behind messages."""
+        """Return the endpoint of a message in the log, whose definition may follow: cleaning logs definitions again,
+        after messages."""
         if self.endpoint_of(number) is NULL:
             self.set_endpoint(
                 number, is_exclusive=False, gives_up_when_full=False, treatment=0, dead_to=0, deliveries_max=0,
@@ -183,7 +184,7 @@ cdef class Tables:
         return self.endpoints[number]
 
     def undefined_endpoints(self):
-        """Numbers of those that the log speaks of without having their definition: they were deleted."""
+        """Numbers of endpoints in the log without a definition: they were deleted."""
         return [number for number in range(1, self.endpoint_end)
                 if self.endpoint_of(number) is not NULL and not self.endpoints[number].is_defined]
 
@@ -197,7 +198,7 @@ cdef class Tables:
     # Publishers
 
     def open_publisher(self, uint64_t publisher, uint64_t link):
-        """The handle of a publisher, which is on this link from now on."""
+        """Return the handle of a publisher, which is on this link from now on."""
         cdef uint32_t handle = self.publishers.handle_of(publisher)
         if handle == 0:
             handle = self.make_publisher(publisher)
@@ -205,7 +206,7 @@ cdef class Tables:
         return handle
 
     cdef uint32_t make_publisher(self, uint64_t id) except 0:
-        """The publisher that has been away longest makes room, if there is none; nothing of it waits any more."""
+        """Create a publisher. If there is no room, the publisher that has been away longest is forgotten."""
         cdef uint32_t handle = 0
         if id == 0:
             raise LocalProtocolError("0 is no publisher's id")
@@ -222,7 +223,7 @@ cdef class Tables:
         )
 
     def take_mentions(self):
-        """[(link, endpoint)] of those that deliveries speak of."""
+        """Return [(link, endpoint)] of the endpoints that deliveries refer to."""
         cdef uint64_t index
         if self.mentioned.count == 0:
             return ()

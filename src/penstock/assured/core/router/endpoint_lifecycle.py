@@ -1,4 +1,5 @@
-"""Endpoints come and go: at the start by configuration, then as operators and applications ask."""
+"""Creation and deletion of endpoints: from the configuration at the start, later on request of operators and
+applications."""
 
 from typing import TypeAlias
 
@@ -19,7 +20,7 @@ from penstock.base.errors import LimitError
 Change: TypeAlias = CreateEndpoint | AlterEndpoint | DeleteEndpoint | EmptyEndpoint
 
 DEFINITION_SIZE_MAX = MIB
-"""Of its JSON: it is one record of the log."""
+"""Maximum size of its JSON, which is one record of the log."""
 
 CONDITION_SIZE_MAX = 4_096
 MODELS = "it knows those shipped, and those of its `models`"
@@ -32,7 +33,7 @@ class EndpointLifecycle:
         self._links = links
         self._transactions = transactions
         self.is_mirrored = False
-        """Whether a router that stands by takes over what the active one defines."""
+        """True if a standby takes over the active router's definitions."""
 
     def endpoint(self, name: str) -> Endpoint:
         endpoint = self._endpoints.get(name)
@@ -41,7 +42,7 @@ class EndpointLifecycle:
         return endpoint
 
     def define_configured(self, configs: list[EndpointConfig]) -> list[Instruction]:
-        """Those of the router's own configuration, each after the one that it gives up to."""
+        """Define the endpoints of the router's own configuration, each after its dead-letter endpoint."""
         if self._endpoints.get(DEAD.name) is None and all(each.name != DEAD.name for each in configs):
             configs.insert(0, DEAD)
         found: list[Instruction] = []
@@ -60,12 +61,12 @@ class EndpointLifecycle:
         return found
 
     def check_standby(self, link: Link, request: object) -> None:
-        """While it stands by, a router is asked for nothing but the endpoints that are defined by hand at both."""
+        """Allow a standby only requests for endpoints that are configured by hand at both routers."""
         if self.is_mirrored or not link.is_operator or not isinstance(request, Change):
             raise RefusedRequest("not_active", "this router stands by")
 
     def change(self, link: Link, request: Change, trouble: str) -> list[Instruction]:
-        """`trouble` is what the disk has."""
+        """Change an endpoint on request. `trouble` is the state of the disk."""
         if not link.may_define:
             raise RefusedRequest("not_entitled", "endpoints are operators' to define")
         if trouble:
@@ -84,7 +85,7 @@ class EndpointLifecycle:
                 return self._empty(self.endpoint(name))
 
     def _impossible(self, config: EndpointConfig) -> str:
-        """A condition that no message can meet; empty: there is none."""
+        """Return a condition that matches no message; empty if there is none."""
         _check(config)
         return next((want.where for want in config.wants if not self._endpoints.matcher.can_hold(want.where)), "")
 
@@ -119,7 +120,7 @@ class EndpointLifecycle:
     def _delete(self, endpoint: Endpoint, is_forced: bool) -> list[Instruction]:
         name = endpoint.name
         if others := self._endpoints.takes_dead_of(endpoint):
-            raise RefusedRequest("endpoint_in_use", f"{name} is the dead-message queue of {', '.join(others[:5])}")
+            raise RefusedRequest("endpoint_in_use", f"{name} is the dead-letter endpoint of {', '.join(others[:5])}")
         flows = self._links.flows_of(endpoint)
         if flows and not is_forced:
             raise RefusedRequest("endpoint_in_use", f"{name} has {len(flows)} flows", hint="close them, or force it")
@@ -136,7 +137,7 @@ class EndpointLifecycle:
 
 
 def _check(config: EndpointConfig) -> None:
-    """Before anything changes."""
+    """Check the configuration before anything changes."""
     size = len(msgspec.json.encode(config))
     if size > DEFINITION_SIZE_MAX:
         raise LimitError(f"a definition of {size} bytes", hint=f"at most {DEFINITION_SIZE_MAX}")
@@ -144,6 +145,6 @@ def _check(config: EndpointConfig) -> None:
         if len(want.where) > CONDITION_SIZE_MAX:
             raise LimitError(f"a condition of {len(want.where)} characters", hint=f"at most {CONDITION_SIZE_MAX}")
         if want.where:
-            from penstock.topics.expression import check_expression  # its parser takes long to import
+            from penstock.topics.expression import check_expression  # its parser is slow to import
 
             check_expression(want.where)

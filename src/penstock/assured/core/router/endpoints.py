@@ -1,4 +1,4 @@
-"""The endpoints of a router by name, and which of them want a message."""
+"""The endpoints of a router by name, and the matching of messages."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias
@@ -35,7 +35,7 @@ Offsets = NDArray[numpy.uint64]
 Subscribers = NDArray[numpy.uint32]
 
 NUMBER_MAX = 16_777_216
-"""Numbers are not used again, as the log may still speak of the endpoint that had one; records and links take these."""
+"""Maximum endpoint number. Numbers are not reused, because the log may still refer to a deleted endpoint."""
 
 EVERY_ID = 2**64 - 1
 
@@ -45,30 +45,30 @@ ROW_DTYPE = numpy.dtype([("model_id", "u2"), ("model_version", "u2"), ("payload_
 
 
 class ReplayState(msgspec.Struct):
-    """How far an endpoint that begins in the past (REPL-13) is filled."""
+    """Progress of filling an endpoint that begins in the past (REPL-13)."""
 
     message_id: int
     time_ns: int
-    """Where it begins, whichever of them is not 0."""
+    """The start, given by the one that is not 0."""
 
     live_from: int
-    """The first id that came to it directly."""
+    """The first id that was queued directly."""
 
     through: int = 0
-    """Messages up to this id need not be looked for again."""
+    """Messages up to this id need not be searched again."""
 
     phase: Literal["moved", "logged"] = "moved"
-    """What is being looked for: replay.py says why."""
+    """The messages to search for; replay.py explains the phases."""
 
 
 class Definition(msgspec.Struct):
-    """An endpoint, as its record in the log has it in JSON."""
+    """An endpoint, in the form of its JSON record in the log."""
 
     config: EndpointConfig
     replay: ReplayState | None = None
     own_through: int = 0
-    """Of a pair: what this router has in it up to this id may be nowhere else. The other router has, or had, no such
-    endpoint, or one without copies, and did not get everything since."""
+    """In a pair: messages up to this id may be at this router only. The other router lacks or lacked this endpoint
+    or its copies, and did not get everything since."""
 
 
 class Endpoint(msgspec.Struct):
@@ -90,13 +90,13 @@ class Endpoint(msgspec.Struct):
 
 
 def counts_of(offsets: Offsets) -> NDArray[numpy.int64]:
-    """How many are between each offset and the next."""
+    """The differences between consecutive offsets."""
     counts: NDArray[numpy.int64] = (offsets[1:] - offsets[:-1]).astype(numpy.int64)
     return counts
 
 
 class Matcher:
-    """Who wants a message, by topic and content. A subscriber is one want of one endpoint."""
+    """Matches messages by topic and content. A subscriber is one want of one endpoint."""
 
     def __init__(self, models: Models, seed: bytes, wants_max: int) -> None:
         self.owners = numpy.zeros(64, numpy.uint32)
@@ -109,7 +109,7 @@ class Matcher:
         self._end = 0
 
     def add_all(self, endpoint: int, wants: Iterable[Want]) -> tuple[int, ...]:
-        """All of them or none."""
+        """Add all wants or none."""
         added: list[int] = []
         try:
             added.extend(self._add(endpoint, want) for want in wants)
@@ -142,16 +142,16 @@ class Matcher:
 
     @property
     def topics(self) -> TableKernel:
-        """What decides it, while `is_plain`."""
+        """The table that decides while `is_plain`."""
         return self._table.kernel
 
     @property
     def is_plain(self) -> bool:
-        """Whether the kernel alone decides who wants a message."""
+        """True if the kernel alone matches messages."""
         return not self._conditions and not self._table.kernel.regex_count
 
     def can_hold(self, where: str) -> bool:
-        """Whether a model that is known has all the fields of a condition: messages of others never meet it."""
+        """True if a known model has all fields of a condition: messages of other models never match."""
         return not where or not self._models or any(_fits(where, model) for model in self._models.values())
 
     def remove(self, subscriber: int) -> None:
@@ -167,8 +167,8 @@ class Matcher:
         topic_sizes: NDArray[numpy.uint16],
         rows: Callable[[], NDArray[numpy.void]],
     ) -> tuple[Offsets, Subscribers]:
-        """The subscribers of message i are found[1][found[0][i] : found[0][i + 1]]; `rows` says where contents are, if
-        that is asked for."""
+        """The subscribers of message i are found[1][found[0][i] : found[0][i + 1]]; `rows` returns the positions of
+        payloads, if needed."""
         offsets, subscribers = self._table.match_batch(memoryview(data), topic_offsets, topic_sizes)
         if not self._conditions:
             return offsets, subscribers
@@ -180,7 +180,7 @@ class Matcher:
     def _judge(
         self, data: Buffer, rows: NDArray[numpy.void], offsets: Offsets, subscribers: Subscribers
     ) -> tuple[Offsets, Subscribers]:
-        """Without those whose condition the content does not meet."""
+        """Remove subscribers whose condition the payload does not match."""
         messages = numpy.repeat(numpy.arange(len(rows)), counts_of(offsets))
         is_kept = numpy.ones(len(subscribers), numpy.bool_)
         for subscriber in numpy.unique(subscribers).tolist():
@@ -213,7 +213,7 @@ class Endpoints:
     def __init__(self, config: RouterConfig, tables: Tables, models: Models, seed: bytes) -> None:
         self.matcher = Matcher(models, seed, config.wants_max)
         self.changes = 0
-        """How often any was logged: made, changed or deleted."""
+        """Counter of logged changes: created, changed or deleted endpoints."""
         self._config = config
         self._tables = tables
         self._by_name: dict[str, Endpoint] = {}
@@ -221,7 +221,7 @@ class Endpoints:
         self._number_highest = 0
         self._log_size = 0
         self._aged: set[int] = set()
-        """Those whose messages may become too old."""
+        """Endpoints with a maximum age."""
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._by_name.values())
@@ -237,12 +237,12 @@ class Endpoints:
 
     @property
     def log_size(self) -> int:
-        """Bytes of records that define them all."""
+        """Size of the records that define all endpoints."""
         return self._log_size
 
     @property
     def number_highest(self) -> int:
-        """That was ever used."""
+        """The highest number ever used."""
         return max(self._number_highest, self._tables.endpoint_highest)
 
     @property
@@ -250,7 +250,7 @@ class Endpoints:
         return bool(self._aged)
 
     def put(self, definition: Definition, number: int = 0) -> Endpoint:
-        """Make an endpoint, or change the one of this name. The caller logs it."""
+        """Create an endpoint, or change the one of this name. The caller logs it."""
         config = definition.config
         known = self._by_name.get(config.name)
         if known is None and len(self) >= self._config.endpoints_max:
@@ -273,13 +273,13 @@ class Endpoints:
         self._number_highest = max(self._number_highest, number)
         self._by_name[config.name] = self._by_number[number] = endpoint
         self.apply(endpoint)
-        for other in self:  # in a log, what is given up may go to an endpoint that is defined later
+        for other in self:  # in a log, dead letters may go to an endpoint that is defined later
             if other.config.dead_to == config.name:
                 self.apply(other)
         return endpoint
 
     def _refuse_circle(self, config: EndpointConfig) -> None:
-        """What is given up must come to an end."""
+        """Refuse a cycle of dead-letter endpoints."""
         target = self._by_name.get(config.dead_to)
         while target is not None:
             if target.name == config.name:
@@ -289,7 +289,7 @@ class Endpoints:
             target = self._by_name.get(target.config.dead_to)
 
     def apply(self, endpoint: Endpoint) -> None:
-        """The tables know the endpoint as it is defined."""
+        """Apply the definition to the tables."""
         config, replay = endpoint.config, endpoint.definition.replay
         (self._aged.add if config.age_ms_max else self._aged.discard)(endpoint.number)
         target = self._by_name.get(config.dead_to)
@@ -337,7 +337,7 @@ class Endpoints:
             self.log(endpoint)
 
     def takes_dead_of(self, endpoint: Endpoint) -> list[str]:
-        """Whose dead-message queue it is."""
+        """Names of the endpoints whose dead-letter endpoint this is."""
         return [other.name for other in self if other.config.dead_to == endpoint.name]
 
     # In the log
@@ -359,13 +359,13 @@ class Endpoints:
         endpoint.sequence, endpoint.record_size = sequence, size
 
     def log_older(self, before: int) -> None:
-        """Those whose newest record is older than that one."""
+        """Log definitions again whose newest record is older than this one."""
         for endpoint in self:
             if endpoint.sequence < before:
                 self.log(endpoint)
 
     def recover(self, record: bytes, sequence: int) -> None:
-        """Take an ENDPOINT record in."""
+        """Apply an ENDPOINT record."""
         number = int.from_bytes(record[8:12], "little")
         size = int.from_bytes(record[12:16], "little")
         try:

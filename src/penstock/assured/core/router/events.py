@@ -46,36 +46,36 @@ RefusalCode: TypeAlias = Literal[
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """Records of the journal as a reader gave them: RecordBatch.data and .rows."""
+    """Records of the journal from a reader: RecordBatch.data and .rows."""
 
     data: Buffer
     rows: NDArray[numpy.void]
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Everything that the journal had has been replayed; records are numbered from here on."""
+    """All records of the journal have been replayed; new records are numbered from here on."""
 
     next_sequence: int
     wall_ns: int
-    """The wall clock at this moment."""
+    """The wall-clock time of this event."""
     role: Role = "active"
     epoch: int = 1
-    """At least so high; the journal may know a higher one."""
+    """Minimum epoch; the journal may have a higher one."""
 
 
 class LinkOpened(msgspec.Struct, frozen=True):
     link: int
     name: str
-    """Whose publishers its publishers are: its token's subject, or without tokens the name that it logged in with."""
+    """The owner of its publishers: its token's subject, or without tokens the name of its login."""
     grants: tuple[Grant, ...] | None = None
     """Of its token; None: it may publish and consume everything."""
     is_operator: bool = False
     may_define: bool = True
-    """Endpoints, though it is no operator, if it may consume everything."""
+    """True if it may define endpoints without being an operator, if it may consume everything."""
 
 
 class LinkClosed(msgspec.Struct, frozen=True):
-    """A link is gone, whoever ended it; also after EndLink. One that the core does not know is no error."""
+    """A link has ended, on either side; also after EndLink. No effect for an unknown link."""
 
     link: int
 
@@ -97,24 +97,24 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class RecordsRead(msgspec.Struct, frozen=True):
-    """The records that ReadRecords asked for, or the first of them; `data` and `rows` as of a RecordBatch.
+    """The records requested by ReadRecords, or the first of them; `data` and `rows` as in a RecordBatch.
 
-    `first` is the oldest record that the journal has: what is older than that is gone."""
+    `first` is the oldest record in the journal: older ones are gone."""
 
     request: int
     data: Buffer
     rows: NDArray[numpy.void]
     first: int
     is_failed: bool = False
-    """They could not be read now; the core asks again."""
+    """The read failed; the core repeats it."""
 
 
 class DiskTroubled(msgspec.Struct, frozen=True):
-    """The disk is full. What was given with Append waits with the driver, in order, and is not lost."""
+    """The disk is full. Appended rows wait in the driver, in order, and are not lost."""
 
     why: str
     is_relieved: bool = False
-    """There is some room that was kept for that: for what makes more of it, settlements and cleaning."""
+    """The reserve has made some room, for records that help to free more: settlements and cleaning."""
 
 
 class DiskRecovered(msgspec.Struct, frozen=True):
@@ -122,22 +122,22 @@ class DiskRecovered(msgspec.Struct, frozen=True):
 
 
 class DiskFailed(msgspec.Struct, frozen=True):
-    """Nothing beyond what was stored will ever be."""
+    """Nothing more will be stored."""
 
     why: str
 
 
 class Become(msgspec.Struct, frozen=True):
-    """The router takes a role in an epoch that is not lower than any it has known."""
+    """The router gets a role in an epoch that is not lower than any known one."""
 
     role: Role
     epoch: int
     where: str = ""
-    """Of a standby: host:port of the active router, for clients."""
+    """For a standby: host:port of the active router, for clients."""
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Synchronous messages up to this id need not wait for the other router any longer, and are acknowledged so."""
+    """Synchronous messages up to this id no longer wait for the standby, and are acknowledged with this outcome."""
 
     through_id: int
     outcome: int
@@ -157,7 +157,7 @@ Event: TypeAlias = (
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Rows for the journal, as JournalWriter.append_packed takes them; the first is record number `first`."""
+    """Rows for the journal, in the format of JournalWriter.append_packed; the first is record number `first`."""
 
     data: bytes
     offsets: NDArray[numpy.uint32]
@@ -168,8 +168,8 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class ReadRecords(msgspec.Struct, frozen=True):
-    """Records of the journal: these numbers, ascending; or, if there are none, those after the record `after`, or from
-    a time on, up to `bytes_max` of them. At least one, if there is one."""
+    """Read records of the journal: these numbers, ascending; or, if there are none, those after the record `after`
+    or from a time on, up to `bytes_max`. At least one, if there is one."""
 
     request: int
     sequences: NDArray[numpy.uint64]
@@ -179,7 +179,7 @@ class ReadRecords(msgspec.Struct, frozen=True):
 
 
 class RemoveBefore(msgspec.Struct, frozen=True):
-    """Nothing before this record is needed any more: whole segments of the journal that are older may go."""
+    """Records before this one are not needed any more: whole older segments of the journal may be deleted."""
 
     sequence: int
 
@@ -195,7 +195,7 @@ class SendData(msgspec.Struct, frozen=True):
 
 
 class Became(msgspec.Struct, frozen=True):
-    """The router has the role, and the disk has it."""
+    """The router has the role, and the role is on the disk."""
 
     role: Role
     epoch: int
@@ -210,7 +210,7 @@ class EndLink(msgspec.Struct, frozen=True):
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """Something that people should find in the log."""
+    """An event for the log."""
 
     what: str
     values: dict[str, str | int]

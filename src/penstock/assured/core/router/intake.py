@@ -1,4 +1,4 @@
-"""Where what is published goes: matched against what endpoints want, judged by the client's rights, then accepted."""
+"""Acceptance of published messages: matching with endpoints, check of the client's rights, storing."""
 
 import numpy
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ class Intake:
                     self._treated.add(topic, treatment)
 
     def accept(self, link: Link, batch: PublishBatch) -> int:
-        """In a transaction: what stands in its way, or 0."""
+        """Accept a batch. In a transaction, return the obstacle, or 0."""
         offsets, subscribers = self._matcher.match_messages(batch)
         return accept(
             self._tables,
@@ -47,18 +47,18 @@ class Intake:
         )
 
     def is_plain(self, link: Link) -> bool:
-        """Whether nothing but topics decides where this client's messages go, and it may publish what it wants."""
+        """True if only topics decide on the endpoints of this client's messages, and it may publish all of them."""
         return self._treated is None and self._matcher.is_plain and link.is_free_to_send
 
     def why_full(self) -> str:
-        """What the last message that met a full endpoint is refused for."""
+        """The limit of the full endpoint that refused the last message."""
         endpoint = self._endpoints.by_number(self._tables.full_endpoint)
         assert endpoint is not None  # it was asked just now
         config = endpoint.config
         return why_full(config.name, config.messages_max, config.bytes_max, self._tables.full_limit)
 
     def is_replicated(self, batch: PublishBatch) -> bool:
-        """Whether some of these messages are, as far as that can be told before they are accepted."""
+        """True if some of these messages will be replicated, as far as that is known before they are accepted."""
         match self._replicate_by:
             case "publisher":
                 flags = numpy.frombuffer(batch.data, numpy.uint8)[batch.topic_offsets - FLAGS_BEFORE_TOPIC]
@@ -72,7 +72,7 @@ class Intake:
                 return any(each is not None and each.config.replication != "none" for each in found)
 
     def _treatments(self, batch: PublishBatch) -> NDArray[numpy.uint8] | None:
-        """What the topics rule for each message (REPL-2)."""
+        """The treatment of each message by topic (REPL-2)."""
         if self._treated is None:
             return None
         offsets, found = self._treated.match_batch(memoryview(batch.data), batch.topic_offsets, batch.topic_sizes)

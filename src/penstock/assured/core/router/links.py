@@ -1,4 +1,4 @@
-"""The clients of a router: what each has open, and what it may do."""
+"""The clients of a router: their open publishers and flows, and their rights."""
 
 import hashlib
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ DELAY_NS_MAX = 2**61
 
 
 class RefusedRequest(PenstockError):
-    """A client's request is not carried out; the router goes on."""
+    """A client's request is refused; the router continues."""
 
     def __init__(self, code: RefusalCode, what: str, *, hint: str = "") -> None:
         super().__init__(what, hint=hint)
@@ -43,7 +43,7 @@ class Link:
         self.flows: dict[int, int] = {}
         """By handle: the number of the endpoint."""
         self.told: dict[int, EndpointConfig] = {}
-        """Endpoints that it knows by their numbers, as it was told that they are."""
+        """Endpoints whose numbers were sent to the client, with the sent configuration."""
         self._sends = _table(event.grants, "send", seed)
         self._receives = None if event.grants is None else Entitlement(event.grants, seed=seed)
 
@@ -52,7 +52,7 @@ class Link:
         return self._sends is None
 
     def entitled(self, batch: PublishBatch) -> NDArray[numpy.uint8] | None:
-        """Of each message, whether this client may publish it; None: all of them."""
+        """For each message, True if this client may publish it; None: all of them."""
         if self._sends is None:
             return None
         offsets, _ = self._sends.match_batch(memoryview(batch.data), batch.topic_offsets, batch.topic_sizes)
@@ -68,7 +68,7 @@ class Link:
 
     @property
     def may_define(self) -> bool:
-        """Whether it may make, change and delete endpoints."""
+        """True if it may create, change and delete endpoints."""
         return self.is_operator or (self._may_define and self._receives is None)
 
 
@@ -83,7 +83,7 @@ def _table(grants: tuple[Grant, ...] | None, action: str, seed: bytes) -> Intere
 
 
 def _owner(link: Link) -> int:
-    """What stands for the client's name in the log; never 0."""
+    """A hash of the client's name for the log; never 0."""
     return int.from_bytes(hashlib.blake2b(link.name.encode(), digest_size=8).digest(), "little") or 1
 
 
@@ -107,7 +107,7 @@ class Links:
         self._links[event.link] = Link(event, self._seed)
 
     def close(self, link: Link) -> list[Instruction]:
-        """What it had is given back."""
+        """Close a link with its publishers and flows."""
         for handle in link.publishers:
             self._tables.publishers.close(handle, self._tables.wall_ns)
         found = [each for handle in list(link.flows) for each in self.close_flow(link, handle)]
@@ -115,7 +115,7 @@ class Links:
         return found
 
     def open_publisher(self, link: Link, publisher: int) -> int:
-        """Its handle; it leaves the link that it was on."""
+        """Open a publisher and return its handle; it leaves its previous link."""
         if not 0 < publisher < 2**64:
             raise RefusedRequest("malformed", f"{publisher} is no publisher's id")
         handle, before = self._tables.publishers.link(publisher)
@@ -128,7 +128,8 @@ class Links:
         return handle
 
     def check_owner(self, link: Link, publisher: int) -> None:
-        """Who could open another's publisher could use up its numbers: what it sends then would be taken for known."""
+        """Refuse a publisher of another client: it could use up the publisher's numbers, whose later messages would
+        count as known."""
         if self._tables.publishers.owner(publisher) not in (0, _owner(link)):
             raise RefusedRequest("not_entitled", f"publisher {publisher} is another client's")
 
@@ -139,7 +140,7 @@ class Links:
         self._tables.publishers.close(handle, self._tables.wall_ns)
 
     def open_flow(self, link: Link, endpoint: Endpoint, credit: int) -> tuple[int, bool]:
-        """Its handle, and whether it is the one that gets messages."""
+        """Open a flow. Return its handle, and True if it gets messages."""
         delay_s = link.consume_delay_s(endpoint.name)
         if delay_s is None:
             raise RefusedRequest("not_entitled", f"it may not consume from {endpoint.name}")
@@ -152,7 +153,7 @@ class Links:
         return handle, is_active or active_flow(self._tables, endpoint.number)[0] == handle
 
     def close_flow(self, link: Link, handle: int, read: int | None = None) -> list[Instruction]:
-        """Of an exclusive endpoint, the next one has its turn. `read`: as CloseFlow says it."""
+        """Close a flow; at an exclusive endpoint, the next one becomes active. `read` is that of CloseFlow."""
         number = link.flows.pop(handle)
         endpoint = self._endpoints.by_number(number)
         is_exclusive = endpoint is not None and endpoint.config.consumers == "exclusive"
@@ -164,7 +165,7 @@ class Links:
         return [SendMessage(next_link, FlowActive(next_handle))] if next_handle else []
 
     def acknowledgements(self) -> list[Instruction]:
-        """What publishers are to be told; before that, which endpoints it speaks of."""
+        """Return the acknowledgements for publishers, after the names of endpoints that they refer to."""
         found: list[Instruction] = []
         for link, frames, full in self._tables.publishers.take_acknowledgements():
             found += self.names([(link, number) for number in full])
@@ -172,7 +173,7 @@ class Links:
         return found
 
     def names(self, mentions: Sequence[tuple[int, int]]) -> list[Instruction]:
-        """Which endpoints links are told of by their numbers, as far as they do not know it."""
+        """Send the names of endpoints that links know only by number."""
         found: list[Instruction] = []
         for number, endpoint in mentions:
             link, named = self._links.get(number), self._endpoints.by_number(endpoint)
@@ -184,7 +185,7 @@ class Links:
         return found
 
     def flows_of(self, endpoint: Endpoint) -> list[tuple[int, int]]:
-        """(handle, link) of each."""
+        """(handle, link) of each flow."""
         return flows_of(self._tables, endpoint.number)
 
     def all(self) -> list[Link]:

@@ -1,9 +1,10 @@
-"""The log of a router: what is appended, what is read from it, and how it is cleaned.
+"""The log of a router: appending, reading and cleaning.
 
-The journal's records are the log (_records.pxd). It is divided into sections of about the same size. When more of the
-log is dead than alive, what lives in its oldest section is logged again at its end; when that is on the disk, the
-section goes. So the log has about twice the bytes of what is alive, besides what is retained for replay, and a start
-takes as long as reading that.
+The journal's records are the log (_records.pxd). It is divided into sections of about equal size. When more of the log
+is dead than alive, the live records of its oldest section are logged again at its end; when these are on the disk, the
+section is deleted. The log therefore has about twice the size of its live records, plus records retained for replay,
+and
+a start takes the time to read that.
 """
 
 from enum import Enum, auto
@@ -34,10 +35,10 @@ from penstock.assured.core.router.events import Append, Instruction, ReadRecords
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 
 EPOCH_BITS = 40
-"""An id is the epoch, and a number of so many bits that counts from 1 in each."""
+"""Number of low bits of an id: a counter that starts at 1 in each epoch; the epoch is above."""
 
 RETRY_NS = 100 * NS_PER_MS
-"""After a read that failed."""
+"""Pause after a failed read."""
 
 PUBLISHER_SIZE_MAX = PUBLISHER_HEAD_SIZE + WINDOW_WORDS * 8
 CLEAN_SECTIONS_MIN = 2
@@ -59,29 +60,29 @@ class _Reading(msgspec.Struct, frozen=True):
 
 
 class Since(msgspec.Struct, frozen=True):
-    """Since when a router of a pair is the active one: what the other one has beyond that was never sent to it."""
+    """The begin of a router's active role in a pair: later messages of the other router were never sent to it."""
 
     epoch: int = 0
     id: int = 0
-    """The last message of the other router's that it had then."""
+    """The last message of the other router at that time."""
 
 
 class Log:
     def __init__(self, config: RouterConfig, tables: Tables, endpoints: Endpoints) -> None:
         self.epoch = 0
         self.role: Role = "active"
-        """As the log says."""
+        """The role in the log."""
         self.since = Since()
         self.is_partial = False
-        """It was catching up with the active router."""
+        """True if it was catching up with the active router."""
         self.is_degraded = False
-        """As the active one it has acknowledged what the other router may not have."""
+        """True if it has acknowledged, as the active router, messages that the other one may lack."""
         self.stored_through = 0
         self.is_troubled = False
         self.is_pressed = False
-        """The disk is full, but for some room in which to clean: what can be removed is."""
+        """The disk is full except for the reserve: everything removable is removed."""
         self.is_held = False
-        """Nothing is cleaned: the log is being read."""
+        """Cleaning is suspended: the log is being read."""
         self._config = config
         self._tables = tables
         self._endpoints = endpoints
@@ -92,42 +93,43 @@ class Log:
         """Endpoints whose messages could not be read."""
         self._retry_ns: int | None = None
         self._boundary = 0
-        """The section that is being cleaned ends before this record; 0: none is."""
+        """The section being cleaned ends before this record; 0: none."""
         self._is_moving = False
         self._remove_after = 0
-        """The section may go when this record is on the disk; 0: it is not empty yet."""
+        """The section can be deleted when this record is on the disk; 0: it has live records."""
 
-    # What becomes of it; is_partial, is_degraded, is_troubled, is_pressed and is_held are changed here only
+    # Changes of state; is_partial, is_degraded, is_troubled, is_pressed and is_held are set here only
 
     def begin_active(self, since: Since, *, is_degraded: bool) -> None:
-        """The router is about to be active; the EPOCH record that follows says so."""
+        """The router is about to become active; the following EPOCH record says so."""
         self.since, self.is_degraded, self.is_partial = since, is_degraded, False
 
     def note_degraded(self, is_degraded: bool) -> int:
-        """Log whether the active router acknowledges what the other one may not have; returns the record's number."""
+        """Log whether the active router acknowledges messages that the other one may lack. Return the record's
+        number."""
         self.is_degraded = is_degraded
         return self.append_epoch(self.role, self.epoch)
 
     def become_partial(self) -> None:
-        """It catches up with the active router, and the log knows that first."""
+        """Log that the router is catching up with the active one, before it does."""
         if not self.is_partial:
             self.is_partial = True
             self.append_epoch(self.role, self.epoch)
 
     def become_whole(self) -> None:
-        """It has caught up; the EPOCH record that follows says so."""
+        """The router has caught up; the following EPOCH record says so."""
         self.is_partial = False
 
     def trouble(self, *, is_pressed: bool) -> None:
-        """The disk takes nothing; or (`is_pressed`) nothing but what makes room."""
+        """The disk accepts nothing; or (`is_pressed`) only records that free space."""
         self.is_troubled, self.is_pressed = not is_pressed, is_pressed
 
     def recovered(self) -> None:
-        """The disk takes everything again."""
+        """The disk accepts everything again."""
         self.is_troubled = self.is_pressed = False
 
     def hold(self, is_held: bool) -> None:
-        """Whether the log is being read, and not to be cleaned."""
+        """Suspend or resume cleaning, because the log is being read."""
         self.is_held = is_held
 
     @property
@@ -137,10 +139,10 @@ class Log:
 
     @property
     def has_pending(self) -> bool:
-        """Whether there are records that flush() has not taken."""
+        """True if there are records that flush() has not taken."""
         return self._tables.log.pending_size > 0
 
-    # At the start
+    # Recovery
 
     def recover(self, event: Replay) -> None:
         data = bytes(event.data)
@@ -174,13 +176,13 @@ class Log:
     # Appending
 
     def know_of(self, id_highest: int) -> int:
-        """There were messages up to this one, also if they never came here; the next EPOCH record says so. Returns the
-        highest that is known of."""
+        """Note that messages up to this one exist, even if they never arrived here; the next EPOCH record says so.
+        Return the highest known id."""
         self._tables.skip_ids(id_highest)
         return self._tables.next_id - 1
 
     def append_epoch(self, role: Role, epoch: int) -> int:
-        """Returns the record's number."""
+        """Append an EPOCH record and return its number."""
         self.role, self.epoch = role, epoch
         record = bytearray(EPOCH_SIZE)
         record[0] = RECORD_EPOCH
@@ -196,7 +198,7 @@ class Log:
         return self._epoch_sequence
 
     def flush(self) -> list[Instruction]:
-        """What was logged since the last time, for the journal; while the disk is full it waits."""
+        """Return the rows logged since the last call, for the journal; while the disk is full they wait."""
         if self.is_troubled or (taken := self._tables.log.take()) is None:
             return []
         data, offsets, sizes, first = taken
@@ -257,11 +259,11 @@ class Log:
 
     @property
     def has_work(self) -> bool:
-        """Whether clean() has something to do at once."""
+        """True if clean() has something to do now."""
         return bool(self._boundary) and not (self._is_moving or self._remove_after or self._retry_ns is not None)
 
     def clean(self) -> list[Instruction]:
-        """Do the next bit of cleaning, if there is any."""
+        """Do the next bit of cleaning, if any."""
         if not self._boundary and not self.is_held:
             self._boundary = self._section_to_clean()
         if not self.has_work or self.is_troubled:
@@ -280,7 +282,7 @@ class Log:
         return []
 
     def _section_to_clean(self) -> int:
-        """Where the oldest section ends, if it is worth cleaning; else 0."""
+        """Return the end of the oldest section, if cleaning it is worthwhile; otherwise 0."""
         oldest = self._tables.log.oldest_section
         if oldest is None:
             return 0
@@ -292,7 +294,7 @@ class Log:
         dead_size = self._tables.log.size - self._tables.log.live_size
         if self.is_pressed:
             return boundary if dead_size >= PRESSED_GAIN * oldest_live_size else 0
-        # what every section that goes has logged again, whatever lives in it
+        # every deleted section logs these again, whatever its live records
         definitions_size = self._endpoints.log_size + PUBLISHER_SIZE_MAX * self._tables.publishers.count
         least = max(CLEAN_SECTIONS_MIN * self._config.section_bytes, 2 * definitions_size)
         return boundary if dead_size > (least if live_count == 0 else max(self._tables.log.live_size, least)) else 0

@@ -1,4 +1,4 @@
-"""What the core of a message router wants to read again of its log."""
+"""Reading a router's log again, for its core."""
 
 import numpy
 
@@ -7,7 +7,7 @@ from penstock.journal import JournalReader
 from penstock.journal.core.records import NOTHING, RecordBatch
 
 FAR = 256
-"""Records that are passed over rather than sought."""
+"""Number of records that are skipped rather than sought."""
 
 
 def records_of(reader: JournalReader, request: ReadRecords) -> RecordBatch:
@@ -15,8 +15,8 @@ def records_of(reader: JournalReader, request: ReadRecords) -> RecordBatch:
 
 
 def _these(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
-    """The records with these numbers, as far as they are there. All of them: whoever asks needs them in another order,
-    and would ask for the first ones again and again."""
+    """Return the records with these numbers that exist. All at once, because the caller needs them in another order,
+    and would request the first ones repeatedly."""
     found: list[RecordBatch] = []
     wanted = request.sequences
     oldest = reader.first_sequence
@@ -36,7 +36,7 @@ def _these(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
 
 
 def _portion(reader: JournalReader, request: ReadRecords) -> list[RecordBatch]:
-    """Those after a record, or from a time on."""
+    """Return records after a record, or from a time on."""
     if request.time_ns:
         reader.seek_time(request.time_ns)
     else:

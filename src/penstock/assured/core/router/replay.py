@@ -1,9 +1,9 @@
-"""Filling a new endpoint from what the log still holds (REPL-13).
+"""Filling a new endpoint from the log (REPL-13).
 
-An endpoint that begins in the past gets what is published from now on like any other, but delivers none of it before it
-has what came before. The log is read twice. Messages that were logged again when it was cleaned are older than all
-others, and in no order: they are queued first. Then come the others, in the order of their ids, and so many at a time
-as the endpoint's consumers take. Meanwhile nothing is cleaned away.
+An endpoint that begins in the past is queued new messages like any other, but delivers none of them before the earlier
+ones. The log is read twice. Messages that cleaning logged again are older than all others, and unordered: they are
+queued first. The others follow, in the order of their ids, as fast as the endpoint's consumers read. Meanwhile cleaning
+is suspended.
 """
 
 import msgspec
@@ -19,21 +19,21 @@ from penstock.assured.core.router.events import Instruction, Noted, ReadRecords,
 from penstock.assured.core.router.log import EPOCH_BITS, Log
 
 WAITING_MAX = 1_024
-"""Messages out of the log that wait in an endpoint, whatever its limits say."""
+"""Number of messages from the log that wait in an endpoint, independent of its limits."""
 
 
 class _Filling(msgspec.Struct):
     endpoint: Endpoint
     state: ReplayState
     until: int
-    """The last record that can have something."""
+    """The last record that may have relevant messages."""
     after: int = 0
-    """The last record that was looked at."""
+    """The last record that was checked."""
     first_id: int = 0
-    """Of the oldest message that is in the log as it was accepted; 0: none has been met."""
+    """Of the oldest message in the log as accepted; 0: none found yet."""
     request: int = 0
     is_again: bool = False
-    """What it finds may have been delivered: by this router before it was started, or by the other one of its pair."""
+    """The found messages may have been delivered: by this router before its start, or by the other one of its pair."""
 
 
 class Replays:
@@ -46,13 +46,13 @@ class Replays:
         """By the number of the endpoint."""
 
     def take_over(self) -> None:
-        """Go on with what was begun by somebody who is no more, and may have got further than this router knows."""
+        """Continue fills that the other router began, which may have progressed further than this router knows."""
         self.resume()
         for filling in self._fillings.values():
             filling.is_again = True
 
     def resume(self) -> None:
-        """Go on with what a log says to have been begun, or the other router; or begin with a new endpoint."""
+        """Continue fills from the log or from the other router; or begin with a new endpoint."""
         for number, filling in list(self._fillings.items()):
             endpoint = self._endpoints.by_number(number)
             if endpoint is None or endpoint.definition.replay is not filling.state:
@@ -64,7 +64,7 @@ class Replays:
         self._log.hold(bool(self._fillings))
 
     def step(self) -> list[Instruction]:
-        """Read on wherever there is room."""
+        """Read on for endpoints with room."""
         found: list[Instruction] = []
         for number, filling in list(self._fillings.items()):
             if self._endpoints.by_number(number) is not filling.endpoint:
@@ -90,7 +90,7 @@ class Replays:
         return self._tables.endpoint_numbers(number)["replayed"]
 
     def records_read(self, event: RecordsRead) -> list[Instruction] | None:
-        """None: it was not read for this."""
+        """Handle read records; None: they were read for another request."""
         filling = next((each for each in self._fillings.values() if each.request == event.request), None)
         if filling is None:
             return None
@@ -129,7 +129,7 @@ class Replays:
             self._endpoints.log(filling.endpoint)
 
     def _are_undone(self, messages: NDArray[numpy.void]) -> NDArray[numpy.bool_]:
-        """Which of these this router took, and its successor never had: they were never acknowledged."""
+        """Select the messages that this router took and its successor never had: they were never acknowledged."""
         is_undone = numpy.zeros(len(messages), numpy.bool_)
         ids, epochs = messages["id"], messages["id"] >> numpy.uint64(EPOCH_BITS)
         for first, last in self._tables.replication.undone:

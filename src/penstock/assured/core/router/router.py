@@ -1,11 +1,11 @@
 """The core of a message router: publish, match, store, queue, deliver, settle, delete.
 
-What happens to a message, in order: it is received (Data), checked, matched, given its id and logged (Append); when it
-is on the disk (Stored) it is in the queues of its endpoints and its publisher is told; flows with credit get it
-(SendData); settled by every endpoint, it is forgotten. The work on messages is compiled (_intake, _delivery, _settling,
-_recovery, _cleaning, _roles) and works on the state of a router: messages, endpoints and flows (_tables.pxd),
-publishers (_publishers.pxd), the end of the log (_log_writer.pxd), the cache (_record_cache.pxd) and what is kept for
-the other router of a pair (_replication_state.pxd). This file has the order of work.
+A message is received (Data), checked, matched, given its id and logged (Append); when it is on the disk (Stored), it is
+in the queues of its endpoints and its publisher is acknowledged; flows with credit get it (SendData); when every
+endpoint has settled it, it is deleted. The work on messages is compiled (_intake, _delivery, _settling, _recovery,
+_cleaning, _roles) and operates on the state of a router: messages, endpoints and flows (_tables.pxd), publishers
+(_publishers.pxd), the end of the log (_log_writer.pxd), the cache (_record_cache.pxd) and the replication state
+(_replication_state.pxd). This file defines the order of work.
 """
 
 from penstock.assured.config import RouterConfig
@@ -96,7 +96,7 @@ def _tables_of(config: RouterConfig, seed: int) -> Tables:
 
 
 class MessageRouter:
-    """`models` are those that conditions on contents speak of."""
+    """`models` are those that conditions on payloads refer to."""
 
     def __init__(self, config: RouterConfig, randomness: Randomness, models: Models | None = None) -> None:
         seed = randomness.below(2**64)
@@ -112,15 +112,15 @@ class MessageRouter:
         self.defining = EndpointLifecycle(self.tables, self.endpoints, self.links, self.transactions)
         self.replays = Replays(config, self.tables, self.endpoints, self.log)
         self.trouble = ""
-        """Why nothing is accepted, if so."""
+        """The reason why messages are refused, if they are."""
         self.is_active = False
         self.waits_for_secondary = False
-        """Whether synchronous messages wait until they are released."""
+        """True if synchronous messages wait until they are released."""
         self._becoming: tuple[int, Become] | None = None
-        """The role that it has when the record of this number is on the disk."""
+        """The future role, effective when the record of this number is on the disk."""
         self._out: list[Instruction] = []
         self.wall_offset_ns = 0
-        """Of the time of day, over the clock of events."""
+        """Wall-clock time minus the clock of events."""
         self._sweep_ns: int | None = None
         self._is_started = False
 
@@ -130,12 +130,12 @@ class MessageRouter:
 
     @property
     def newest_id(self) -> int:
-        """Of all messages so far."""
+        """The newest message id."""
         return self.tables.next_id - 1
 
     @property
     def is_becoming_active(self) -> bool:
-        """It is to be, and the disk does not know it yet."""
+        """True if the router will be active, but the disk does not have the role yet."""
         return self._becoming is not None and self._becoming[1].role == "active"
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
@@ -202,7 +202,7 @@ class MessageRouter:
         return due_ns - self.wall_offset_ns if due_ns else None
 
     def _finish(self, now_ns: int) -> None:
-        """What follows from an event: deliveries, acknowledgements, records, cleaning."""
+        """Complete an event: deliveries, acknowledgements, records, cleaning."""
         if not self._is_started:
             return
         if self._sweep_ns is not None and now_ns >= self._sweep_ns:
@@ -230,7 +230,7 @@ class MessageRouter:
             or (tables.entry_count and self.endpoints.has_ages)
         )
 
-    # The router itself
+    # The router's role
 
     def _start(self, event: Start, now_ns: int) -> None:
         self.wall_offset_ns = event.wall_ns - now_ns
@@ -239,7 +239,7 @@ class MessageRouter:
         self._is_started = True
         epoch = max(self.log.epoch, event.epoch)
         self._out += self.defining.define_configured([*self.config.endpoints])
-        if event.role == "standby":  # what it was when it ended is still what the log is to say
+        if event.role == "standby":  # the log must keep the role that the router had at its end
             leave_queues(self.tables)
             self._out.append(Became("standby", epoch))
         else:
@@ -247,7 +247,7 @@ class MessageRouter:
         self._note("started", messages=self.tables.message_count, endpoints=len(self.endpoints), epoch=epoch)
 
     def _become(self, event: Become) -> None:
-        """Standing by begins at once; being active, when the disk knows it."""
+        """Change the role: standby at once; active, when it is on the disk."""
         self.tables.skip_ids(event.epoch << EPOCH_BITS)
         if event.role == "standby":
             self.is_active = False
@@ -274,24 +274,24 @@ class MessageRouter:
             self._out.append(Became(event.role, event.epoch))
 
     def release(self, through_id: int, outcome: int) -> None:
-        """Synchronous messages up to this id need not wait for the secondary any longer."""
-        # What came again waits for nothing new on the disk.
+        """Synchronous messages up to this id no longer wait for the standby."""
+        # Repeated messages wait for no new record on the disk.
         stored(self.tables, self.log.stored_through)
         self._out += self.transactions.stored(self.log.stored_through)
         replicated(self.tables, through_id, outcome)
         self._out += self.transactions.replicated(through_id, outcome)
 
-    # For the pair that it belongs to
+    # Methods for the pair
 
     def pair_up(self, *, is_mirrored: bool) -> None:
-        """There is another router. `is_mirrored`: a router that stands by takes over what the active one defines."""
+        """Note that there is another router. `is_mirrored`: a standby takes over the active router's definitions."""
         self.waits_for_secondary = True
         self.replication.pair_up()
         self.defining.is_mirrored = is_mirrored
 
     @property
     def awaits_release(self) -> bool:
-        """Whether something may wait for the other router."""
+        """True if a message may wait for the standby."""
         is_stored = self.log.stored_through == self.log.newest_sequence
         is_waiting = (
             self.replication.unreplicated_count
@@ -302,15 +302,15 @@ class MessageRouter:
         return bool(is_waiting)
 
     def stream_transactions(self, streaming: TransactionStream | None) -> None:
-        """Where transactions go as they come; None: nowhere."""
+        """Set where open transactions are streamed; None: nowhere."""
         self.transactions.streaming = streaming
 
     def is_replicated(self, batch: PublishBatch) -> bool:
-        """Whether some of these messages are, as far as that can be told before they are accepted."""
+        """True if some of these messages will be replicated, as far as that is known before they are accepted."""
         return self.publishing.is_replicated(batch)
 
     def resume_replays(self) -> None:
-        """Endpoints that are filled out of the log have come, gone or changed."""
+        """Check fills after endpoints were created, deleted or changed."""
         self.replays.resume()
 
     def _trouble(self, why: str, *, is_relieved: bool = False) -> None:
@@ -365,7 +365,7 @@ class MessageRouter:
         if batch.publisher not in link.publishers:
             raise RemoteProtocolError(f"there is no publisher {batch.publisher} on this link")
         if batch.transaction:
-            # It is kept until the commit: its own bytes, not all that came with it.
+            # The batch is kept until the commit: copy its bytes only.
             self.transactions.publish(link, PublishBatch(data[at : at + size], 0))
         else:
             self.publishing.accept(link, batch)
@@ -373,7 +373,7 @@ class MessageRouter:
     def _settle(self, link: Link, settling: Settling) -> None:
         if settling.transaction:
             self.transactions.settle(settling, link)
-        elif settling.endpoint:  # else the flow was closed meanwhile: what it had is in the queue again
+        elif settling.endpoint:  # otherwise the flow was closed meanwhile: its messages are in the queue again
             settle(self.tables, settling.endpoint, *settling.entries(self.tables))
 
     # Requests

@@ -1,8 +1,8 @@
-"""Transactions: publishes and settlements that count together or not at all (REPL-10).
+"""Transactions: publishes and settlements that take effect together or not at all (REPL-10).
 
-Until it is committed, what a transaction publishes is kept here, and what it settles stays in flight, held. Committed,
-all of it is one record of the log: after a crash it is there as a whole or not at all. Everything in it is treated
-alike: as the most that anything in it is to get, and synchronously if it consumes what the other router has, too.
+Until the commit, the published messages are kept here, and settled ones stay in flight, held. The commit is one record
+of the log: after a crash it is complete or absent. All its messages have the same treatment: the highest of all, and
+synchronous if the transaction consumes messages that the standby has too.
 """
 
 from typing import Literal
@@ -52,16 +52,16 @@ from penstock.base.clock import NS_PER_MS
 from penstock.net.core.control import TEXT_SIZE_MAX
 
 ASKERS_MAX = 16
-"""Who asks how a transaction ended, before it is known."""
+"""Maximum number of clients that ask for the outcome of a transaction before it is known."""
 
 SETTLED_SPACE = 40
-"""Bytes that a settled message takes at most in a record."""
+"""Maximum size of a settled message in a record."""
 
 WHY = {
     OUTCOME_KNOWN: "a message of it was published before",
     OUTCOME_DISK: "the disk takes nothing",
     OUTCOME_TOO_LARGE: "a message of it is too large",
-    OUTCOME_BAD_TOPIC: "a message of it has a topic that is none",
+    OUTCOME_BAD_TOPIC: "a message of it has an invalid topic",
     OUTCOME_LIMIT: "the router has no room",
     OUTCOME_NOT_ENTITLED: "a message of it may not be published",
     OUTCOME_NO_ENDPOINT: "no endpoint wants a message of it",
@@ -76,18 +76,18 @@ class Transaction(msgspec.Struct):
     deadline_ns: int
     batches: list[PublishBatch] = []
     held: list[tuple[int, int, NDArray[numpy.uint64], NDArray[numpy.uint8]]] = []
-    """(flow, endpoint, ids, what becomes of them)"""
+    """(flow, endpoint, ids, settlements)"""
     runs: list[tuple[int, int]] = []
-    """(first number, count) of what was published."""
+    """(first number, count) of published messages."""
     size: int = 0
     count: int = 0
     settled: int = 0
     why: str = ""
-    """It cannot be committed."""
+    """The reason why it cannot be committed."""
 
 
 class _Ended(msgspec.Struct):
-    """It waits for the disk, then perhaps for the secondary."""
+    """A transaction that waits for the disk, then possibly for the standby."""
 
     publisher: int
     number: int
@@ -99,9 +99,9 @@ class _Ended(msgspec.Struct):
     """(link, request)"""
     is_committed: bool = True
     published: tuple[int, int] = (1, 0)
-    """From one id to the other."""
+    """The range of its message ids."""
     is_at_one: bool = False
-    """Some of it may be at the other router only."""
+    """True if some of it may be at the other router only."""
 
 
 class Transactions:
@@ -110,7 +110,7 @@ class Transactions:
         self._tables = tables
         self._publishing = publishing
         self.streaming: TransactionStream | None = None
-        """To the other router, while there is a link to it."""
+        """The stream to the standby, while it is connected."""
         self._open: dict[tuple[int, int], Transaction] = {}
         """By link and number."""
         self._storing: list[_Ended] = []
@@ -162,13 +162,13 @@ class Transactions:
 
     def settle(self, settling: Settling, link: Link) -> None:
         if not settling.endpoint:
-            return  # the flow was closed: what it had is in the queue again
+            return  # the flow was closed: its messages are in the queue again
         transaction = self._open.get((link.number, settling.transaction))
         ids, whats = settling.entries(self._tables)
         if not len(ids):
             return
         if transaction is None or transaction.why:
-            self._return(settling.endpoint, ids)  # it is rolled back, with this as well
+            self._return(settling.endpoint, ids)  # the transaction is rolled back, including this
             return
         transaction.settled += len(ids)
         if transaction.settled > self._config.transaction_messages_max:
@@ -176,7 +176,7 @@ class Transactions:
             self._return(settling.endpoint, ids)
             return
         hold(self._tables, settling.endpoint, ids)
-        # Copies: these are views of arrays that have room for all that is in flight.
+        # copied, because these are views of reused arrays
         transaction.held.append((settling.flow, settling.endpoint, ids.copy(), whats.copy()))
 
     def commit(self, link: Link, handle: int, number: int, request: int) -> list[Instruction]:
@@ -194,7 +194,7 @@ class Transactions:
         return []
 
     def _asked_again(self, link: Link, handle: int, number: int, request: int) -> list[Instruction]:
-        """The client does not know how it ended."""
+        """Handle a repeated commit: the client does not know the outcome."""
         publisher, _, last, treatment = self._state(link, handle)
         for each in (*self._storing, *self._replicating):
             if (each.publisher, each.number) == (publisher, number):
@@ -205,7 +205,7 @@ class Transactions:
         is_committed = number <= last
         tables = self._tables
         if tables.replication.has_secondary and (number > last or (number == last and treatment == TREATMENT_SYNC)):
-            # As this router has it, so has the other one as soon as it has all that there is by now; not before.
+            # The standby has the outcome as soon as it has everything that this router has now; not before.
             ended = _Ended(
                 publisher, number, tables.log.next_sequence - 1, tables.next_id - 1, TREATMENT_SYNC, True, []
             )
@@ -218,7 +218,7 @@ class Transactions:
         return [SendMessage(link.number, Ended(request, "committed" if is_committed else "rolled_back"))]
 
     def _log(self, transaction: Transaction) -> str:
-        """As one record; or why not."""
+        """Log the transaction as one record; return an obstacle, or an empty text."""
         tables = self._tables
         if tables.is_refusing:
             return WHY[OUTCOME_DISK]
@@ -237,10 +237,10 @@ class Transactions:
         )
         treatment = max(published, consumed, 0)
         if consumed and tables.replication.has_secondary:
-            # The other router has what is consumed: if it took over without the transaction, this would be half of it.
+            # The standby has the consumed messages: a takeover without the transaction would leave half of it.
             treatment = TREATMENT_SYNC
         if published < 0:
-            tables.skip_ids(tables.next_id)  # its own
+            tables.skip_ids(tables.next_id)  # an id of its own
         last_id = tables.next_id - 1
         for _, endpoint, ids, whats in transaction.held:
             if treatment == TREATMENT_SYNC and tables.replication.has_secondary:
@@ -263,7 +263,8 @@ class Transactions:
         self._give_up(transaction, transaction.why or "it was rolled back")
 
     def _give_up(self, transaction: Transaction, why: str) -> None:
-        """It cannot be committed any more: what it consumed is undelivered again, what it published has vanished."""
+        """Make the transaction uncommittable: consumed messages become undelivered again, published ones are
+        dropped."""
         transaction.why = why
         transaction.batches.clear()
         if self.streaming is not None:
@@ -277,10 +278,10 @@ class Transactions:
         transaction.held.clear()
 
     def _return(self, endpoint: int, ids: NDArray[numpy.uint64]) -> None:
-        """What was consumed is undelivered again."""
+        """Return consumed messages to the undelivered state."""
         settle(self._tables, endpoint, ids, numpy.full(len(ids), SETTLE_RETURNED, numpy.uint8))
 
-    # What ends transactions from outside
+    # External ends of transactions
 
     def link_closed(self, link: Link) -> None:
         for transaction in self._of(link):
@@ -339,11 +340,11 @@ class Transactions:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some wait, in the end for the other router."""
+        """True if some wait, finally for the standby."""
         return bool(self._storing or self._replicating or self._tables.replication.consumed)
 
     def forget(self) -> None:
-        """Nobody waits for an answer any more: clients go to the other router, and ask there."""
+        """Drop waiting answers: clients go to the other router, and ask there."""
         self._storing.clear()
         self._replicating.clear()
 

@@ -22,23 +22,23 @@ cdef class Delivery:
 
 
 cdef class Inbox:
-    cdef public object source           # whose messages these are
-    cdef public dict named              # endpoints, by the numbers that the router has for them
-    cdef readonly uint64_t waiting      # messages that were not read
-    cdef readonly uint64_t came         # in all, since it was opened
+    cdef public object source  # the owner of these messages
+    cdef public dict named  # endpoints, by the router's numbers
+    cdef readonly uint64_t waiting  # unread messages
+    cdef readonly uint64_t came  # received since it was opened
     cdef uint32_t opened
     cdef list frames
-    cdef Py_ssize_t frame               # the one that is read
-    cdef uint64_t at                    # where its next message is
-    cdef uint32_t left                  # messages in it
+    cdef Py_ssize_t frame  # the current frame
+    cdef uint64_t at  # offset of its next message
+    cdef uint32_t left  # messages left in it
 
 
 cdef class Settlements:
-    cdef readonly uint64_t settled      # messages in all, since it was opened
+    cdef readonly uint64_t settled  # messages settled since it was opened
     cdef readonly uint32_t opened
-    cdef uint32_t count                 # runs that wait
+    cdef uint32_t count  # waiting runs
     cdef uint32_t room
-    cdef uint8_t *runs                  # Run, and of each the transaction
+    cdef uint8_t *runs  # Run, each with its transaction
 
     cdef int grow(self) except -1
     cdef bint _begins(self, uint32_t index, uint32_t first) noexcept nogil

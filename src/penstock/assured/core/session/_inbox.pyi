@@ -1,12 +1,12 @@
-"""What a flow has brought, and what the application has settled."""
+"""The deliveries of a flow, and the application's settlements."""
 
 from typing import Any
 
 from penstock.assured.wire.control import EndpointNamed
 
 class Delivery:
-    """A message of an endpoint. `is_redelivered`: it may have been delivered before. `opened` says on which opening of
-    its flow it came: after another one it cannot be settled any more, and comes again."""
+    """A message of an endpoint. `is_redelivered`: it may have been delivered before. `opened` is the opening of its
+    flow: after another opening, the message cannot be settled, and is redelivered."""
 
     id: int
     topic: str
@@ -23,54 +23,54 @@ class Delivery:
     opened: int
     is_settled: bool
     dead_reason: str
-    """Of a message that another endpoint gave up: rejected, deliveries_max, expired or overflowed. Of others empty."""
+    """The reason of a dead letter: rejected, deliveries_max, expired or overflowed. Otherwise empty."""
     dead_from: str
-    """The endpoint that gave it up; empty if that is not known, or is no more."""
+    """The endpoint that the dead letter came from; empty if unknown or deleted."""
     source: Any
 
     def ack(self) -> None:
-        """It is done with: the router deletes it."""
+        """Accept the message: the router deletes it."""
     def nack(self) -> None:
-        """It goes back into the queue, and comes again, to whomever."""
+        """Return the message to the queue: it is delivered again, to any consumer."""
     def reject(self) -> None:
-        """It goes to the dead-message queue."""
+        """Move the message to the dead-letter endpoint."""
 
 class Inbox:
-    """Of one flow."""
+    """The deliveries of one flow."""
 
     source: Any
-    """Whose messages these are."""
+    """The owner of these messages."""
     named: dict[int, EndpointNamed]
-    """Endpoints, by the numbers that the router has for them."""
+    """Endpoints, by the router's numbers."""
 
     waiting: int
-    """Messages that were not read."""
+    """Number of unread messages."""
     came: int
-    """In all, since it was opened."""
+    """Number of messages received since it was opened."""
 
     def reopen(self, opened: int) -> None:
-        """The flow is another: what was not read will come again."""
+        """The flow was opened again: unread messages will be delivered again."""
     def feed(self, frame: bytes) -> None:
-        """A DELIVER, without its length."""
+        """Add a DELIVER frame without its length."""
     def next(self) -> Delivery | None:
         """The next message; None if there is none now."""
     def end(self) -> int:
-        """Nobody reads any more. How many of those that came were read."""
+        """Stop reading. Return the number of received messages that were read."""
     def take(self, count_max: int) -> list[Delivery]:
-        """So many of the next messages."""
+        """Return up to `count_max` of the next messages."""
 
 class Settlements:
-    """What became of a flow's messages, in runs; ids that follow each other and share their fate are one run."""
+    """Settlements of a flow's messages, in runs of consecutive ids with equal settlements."""
 
     settled: int
-    """Messages in all, since it was opened."""
+    """Number of messages settled since it was opened."""
     opened: int
 
     def reopen(self, opened: int) -> None:
-        """The flow is another: what was not sent cannot be settled any more."""
+        """The flow was opened again: unsent settlements are void."""
     def add(self, delivery: Delivery, what: int, transaction: int) -> bool:
-        """False if the message came on an earlier opening of the flow: it comes again."""
+        """Add a settlement. False if the message belongs to an earlier opening of the flow: it is delivered again."""
     @property
     def is_waiting(self) -> bool: ...
     def take(self, handle: int) -> bytes:
-        """Frames with all of it."""
+        """Return frames with all settlements."""

@@ -1,7 +1,7 @@
-"""What a flow has brought and the application has not read, and what it has settled and the router does not know.
+"""The unread deliveries of a flow, and the application's unsent settlements.
 
-The loop's thread puts frames in and takes settlements out, the application's threads do the opposite. Each call
-holds the interpreter's lock from beginning to end, and so is one step for the other.
+The loop's thread adds frames and takes settlements, the application's threads do the opposite. Each call holds the GIL
+throughout, and is therefore atomic.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -35,9 +35,9 @@ cdef tuple DEAD_REASONS = ("", "rejected", "deliveries_max", "expired", "overflo
 
 
 cdef class Delivery:
-    """A message of an endpoint. `is_redelivered`: it may have been delivered before. `opened` says on which opening of
-    its flow it came: after another one it cannot be settled any more, and comes again. In a dead-message queue
-    `dead_reason` says why it is there, and `dead_from` which endpoint gave it up."""
+    """A message of an endpoint. `is_redelivered`: it may have been delivered before. `opened` is the opening of its
+    flow: after another opening, the message cannot be settled, and is redelivered. In a dead-letter endpoint,
+    `dead_reason` is the reason and `dead_from` the endpoint that it came from."""
 
     def __repr__(self) -> str:
         flags = " redelivered" if self.is_redelivered else ""
@@ -45,15 +45,15 @@ cdef class Delivery:
 
 
     def ack(self) -> None:
-        """It is done with: the router deletes it."""
+        """Accept the message: the router deletes it."""
         self.source.ack(self)
 
     def nack(self) -> None:
-        """It goes back into the queue, and comes again, to whomever."""
+        """Return the message to the queue: it is delivered again, to any consumer."""
         self.source.nack(self)
 
     def reject(self) -> None:
-        """It goes to the dead-message queue."""
+        """Move the message to the dead-letter endpoint."""
         self.source.reject(self)
 
 
@@ -86,14 +86,14 @@ cdef Delivery delivery_of(const uint8_t *at, uint32_t opened, object source, dic
 
 
 cdef class Inbox:
-    """Of one flow."""
+    """The deliveries of one flow."""
 
     def __init__(self) -> None:
         self.named = {}
         self.reopen(0)
 
     def reopen(self, uint32_t opened) -> None:
-        """The flow is another: what was not read will come again."""
+        """The flow was opened again: unread messages will be delivered again."""
         self.opened = opened
         self.frames = []
         self.frame = 0
@@ -101,7 +101,7 @@ cdef class Inbox:
         self.waiting = self.came = 0
 
     def feed(self, bytes frame not None) -> None:
-        """A DELIVER, without its length."""
+        """Add a DELIVER frame without its length."""
         cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(frame)
         if check_deliver(data, PyBytes_GET_SIZE(frame)) != FRAME_GOOD:
             raise RemoteProtocolError("a DELIVER that is none")
@@ -119,7 +119,7 @@ cdef class Inbox:
         if self.left == 0:
             if self.at:
                 self.frame += 1
-            if self.frame >= 64:        # those that were read are let go together
+            if self.frame >= 64:  # read frames are released together
                 del self.frames[: self.frame]
                 self.frame = 0
             self.at = DELIVER_HEAD_SIZE
@@ -134,13 +134,13 @@ cdef class Inbox:
         return delivery_of(data, self.opened, self.source, self.named)
 
     def end(self) -> int:
-        """Nobody reads any more. How many of those that came were read."""
+        """Stop reading. Return the number of received messages that were read."""
         cdef uint64_t read = self.came - self.waiting
         self.reopen(self.opened)
         return read
 
     def take(self, uint32_t count_max) -> list:
-        """So many of the next messages."""
+        """Return up to `count_max` of the next messages."""
         found = []
         while self.waiting and <uint32_t>len(found) < count_max:
             found.append(self.next())
@@ -153,7 +153,7 @@ cdef struct Entry:
 
 
 cdef class Settlements:
-    """What became of a flow's messages, in runs; ids that follow each other and share their fate are one run."""
+    """Settlements of a flow's messages, in runs of consecutive ids with equal settlements."""
 
     def __dealloc__(self) -> None:
         free(self.runs)
@@ -168,13 +168,14 @@ cdef class Settlements:
         return 0
 
     def reopen(self, uint32_t opened) -> None:
-        """The flow is another: what was not sent cannot be settled any more."""
+        """The flow was opened again: unsent settlements are void."""
         self.opened = opened
         self.count = 0
         self.settled = 0
 
     def add(self, Delivery delivery not None, uint8_t what, uint32_t transaction) -> bool:
-        """False if it was settled before, or came on an earlier opening of the flow: then it comes again."""
+        """Add a settlement. False if it was settled before, or belongs to an earlier opening of the flow: then it is
+        delivered again."""
         cdef Entry *last
         if delivery.is_settled or delivery.opened != self.opened:
             return False
@@ -198,7 +199,7 @@ cdef class Settlements:
         return self.count > 0
 
     def take(self, uint32_t handle) -> bytes:
-        """Frames with all of it. In each the runs rise: where they do not, the next one begins."""
+        """Return frames with all settlements. Runs rise within a frame; a new frame begins where they do not."""
         cdef Entry *entries = <Entry *>self.runs
         cdef uint32_t index, first = 0, frame_count = 0
         cdef uint8_t *out
@@ -221,7 +222,7 @@ cdef class Settlements:
         return frames
 
     cdef bint _begins(self, uint32_t index, uint32_t first) noexcept nogil:
-        """Whether a frame begins with this run, the present one having begun with `first`."""
+        """True if a frame begins with this run, while the current frame began with `first`."""
         cdef Entry *entries = <Entry *>self.runs
         return (
             index == 0

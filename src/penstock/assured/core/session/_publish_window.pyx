@@ -1,7 +1,7 @@
-"""What a publisher has sent and has no acknowledgement for: kept as it goes over the link, so that it can go again.
+"""A publisher's messages without acknowledgement, kept in wire format so that they can be sent again.
 
-An application's thread puts messages in, the loop's thread takes frames out and acknowledgements in. Each call holds
-the interpreter's lock from beginning to end, and so is one step for the other.
+An application's thread adds messages, the loop's thread takes frames and applies acknowledgements. Each call holds the
+GIL throughout, and is therefore atomic.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -42,18 +42,18 @@ cdef uint32_t TOPIC_SIZE_MAX = limits.TOPIC_SIZE_MAX
 
 cdef enum:
     OUTCOMES_KEPT = 65_536
-    FULL_KEPT = 1_024           # runs of messages that endpoints had no room for
-    SLOT_ROOM = 4_096           # a slot's memory above that is given back with its message
-    FRAME_SIZE = 262_144        # of a frame that is made here, unless one message is longer
+    FULL_KEPT = 1_024  # runs of messages for which endpoints had no room
+    SLOT_ROOM = 4_096  # memory of a slot above this is freed with its message
+    FRAME_SIZE = 262_144  # size of a frame, unless one message is larger
 
 
 cdef inline object whole(object number):
-    """What is cut off to become whole is refused (TypeError)."""
+    """Convert to an integer; a number that would be truncated is refused (TypeError)."""
     return number if PyLong_CheckExact(number) else PyNumber_Index(number)
 
 
 cdef class PublishWindow:
-    """Numbers go on from `first`; at most `messages_max` of them, and `bytes_max` bytes, are without an outcome."""
+    """Numbers begin at `first`; at most `messages_max` messages and `bytes_max` bytes are without an outcome."""
 
     def __cinit__(self, uint32_t messages_max, uint64_t bytes_max, uint64_t first = 1) -> None:
         if not 0 < messages_max <= WINDOW_MAX:
@@ -81,7 +81,7 @@ cdef class PublishWindow:
 
     @property
     def room(self) -> int:
-        """Messages that can be put in now; one that is too long for the rest of the bytes is let in alone."""
+        """Number of messages that can be added now; one that exceeds the remaining bytes is accepted alone."""
         if self.waiting_bytes >= self.bytes_max:
             return 0
         return self.messages_max - (self.next_number - self.unresolved)
@@ -91,7 +91,7 @@ cdef class PublishWindow:
         return self.unsent < self.next_number
 
     def begin_at(self, uint64_t first) -> None:
-        """Before the first message: the router has seen numbers below this one."""
+        """Set the first number before the first message: the router has seen lower ones."""
         if self.next_number != self.unresolved:
             raise LocalProtocolError("messages wait already")
         self.next_number = self.unresolved = self.unsent = first
@@ -107,7 +107,7 @@ cdef class PublishWindow:
         object ttl_ms,
         uint32_t transaction,
     ) -> int:
-        """The message's number; 0 if there is no room."""
+        """Add a message and return its number; 0 if there is no room."""
         cdef PublishedHead head
         cdef Py_ssize_t topic_size
         cdef const char *text = PyUnicode_AsUTF8AndSize(topic, &topic_size)
@@ -150,16 +150,16 @@ cdef class PublishWindow:
         return self.next_number - 1
 
     def rewind(self) -> None:
-        """On another link everything without an outcome is sent again."""
+        """Prepare for another link: all messages without an outcome are sent again."""
         self.unsent = self.unresolved
         self.committing = 0
 
     def pass_over(self, uint32_t transaction) -> None:
-        """The router on this link has its messages, and its commit: they are not sent again."""
+        """The router on this link has the transaction's messages and its commit: they are not sent again."""
         self.committing = transaction
 
     def take(self, uint32_t handle) -> bytes:
-        """Frames with everything that was not sent on this link."""
+        """Return frames with all messages that were not sent on this link."""
         cdef uint64_t number, size = 0
         cdef uint64_t first = self.unsent
         cdef bytes frames
@@ -181,7 +181,7 @@ cdef class PublishWindow:
         return frames
 
     cdef uint64_t _frame_end(self, uint64_t first, uint64_t *size) noexcept nogil:
-        """The number after the last one of a frame that begins with `first`, and the bytes of its messages."""
+        """The number after the last message of a frame that begins with `first`, and the size of its messages."""
         cdef uint64_t number = first
         cdef uint32_t transaction = self.slot(first).transaction
         cdef Slot *slot
@@ -226,13 +226,13 @@ cdef class PublishWindow:
         for number in range(first, after):
             slot = self.slot(number)
             memcpy(out, slot.data, slot.size)
-            (<PublishedHead *>slot.data).flags |= MESSAGE_RESENT # should it be sent again
+            (<PublishedHead *>slot.data).flags |= MESSAGE_RESENT  # in case it is sent again
             out += slot.size
         return out
 
     def acknowledge(self, const uint8_t[::1] frame not None, dict named not None = {}) -> list:
-        """Take in an ACKNOWLEDGE, without its length; `named` has the endpoints of the numbers in it. Runs of it that
-        were refused: (first, last, outcome)."""
+        """Apply an ACKNOWLEDGE frame without its length; `named` has the endpoints of the numbers in it. Return its
+        runs of refused messages: (first, last, outcome)."""
         cdef AcknowledgeHead head
         cdef Run run
         cdef uint32_t index
@@ -242,7 +242,7 @@ cdef class PublishWindow:
         refused = []
         for index in range(head.count):
             memcpy(&run, &frame[ACKNOWLEDGE_HEAD_SIZE + index * RUN_SIZE], RUN_SIZE)
-            if run.endpoint in named: # before the outcome, which others wait for
+            if run.endpoint in named:  # before the outcome, which other threads wait for
                 self.full.append((run.first, run.last, named[run.endpoint], run.limit))
                 del self.full[:-FULL_KEPT]
             if not self.resolve(run.first, run.last, run.what):
@@ -252,7 +252,7 @@ cdef class PublishWindow:
         return refused
 
     cdef bint resolve(self, uint64_t first, uint64_t last, uint8_t outcome) noexcept nogil:
-        """False if not all of them were sent on this link. What has an outcome keeps it."""
+        """Set the outcome of messages that have none. False if not all of them were sent on this link."""
         cdef uint64_t number
         if last >= self.unsent:
             return False
@@ -280,7 +280,7 @@ cdef class PublishWindow:
         self.unsent = max(self.unsent, self.unresolved)
 
     def end_transaction(self, uint32_t transaction, uint8_t outcome) -> None:
-        """It was committed, or rolled back: that is the outcome of all its messages."""
+        """The transaction was committed or rolled back: that is the outcome of all its messages."""
         cdef uint64_t number
         for number in range(self.unresolved, self.next_number):
             if self.slot(number).transaction == transaction:
@@ -288,18 +288,18 @@ cdef class PublishWindow:
         self.advance()
 
     def outcome_of(self, uint64_t number) -> int:
-        """Of a message; 0: none yet. It is known until 65,536 more have one."""
+        """The outcome of a message; 0: none yet. Known until 65,536 later messages have one."""
         if number == 0 or number >= self.next_number or number + OUTCOMES_KEPT <= self.next_number:
             raise LocalProtocolError(f"the outcome of message {number} is not known here")
         return 0 if number >= self.unresolved and not self.slot(number).outcome else self.outcomes[number % OUTCOMES_KEPT]
 
     def full_endpoint(self, uint64_t number) -> tuple | None:
-        """What had no room for a message that was refused for that, and which limit; None: it is not known."""
+        """The full endpoint that refused a message, and its exceeded limit; None: unknown."""
         for first, last, endpoint, limit in reversed(self.full):
             if first <= number <= last:
                 return endpoint, limit
         return None
 
     def outcome_counts(self) -> dict:
-        """{outcome: messages}."""
+        """Number of messages by outcome."""
         return {outcome: self.told[outcome] for outcome in range(OUTCOME_COUNT) if self.told[outcome]}

@@ -1,10 +1,10 @@
-"""What the core of a client of message routers (session.py) is told and answers.
+"""The events and instructions of the core of a router's client (session.py).
 
 Begin, Connected, ConnectFailed, LinkClosed, Received, DataReceived, OpenPart, ClosePart, End, Ask, BeginTransaction,
 EndTransaction, Flush, Renew, Tick
     -> Connect, Say, SendData, Close, Answered, Opened, PartFailed, Changed, Over
 
-Those that say what becomes of a link are every client's (net/core/client_session.py).
+Events and instructions about links are those of every client (net/core/client_session.py).
 """
 
 from typing import TYPE_CHECKING, TypeAlias
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 class DataReceived(msgspec.Struct, frozen=True):
-    """Whole data frames came on a link, each with its length."""
+    """Whole data frames arrived on a link, each with its length."""
 
     link: int
     data: bytes
 
 
 class OpenPart(msgspec.Struct, frozen=True):
-    """A publisher or flow that is to be open on whichever link there is."""
+    """Keep a publisher or flow open on the current link, and on every later one."""
 
     part: "PublisherPart | FlowPart"
 
@@ -49,30 +49,30 @@ class OpenPart(msgspec.Struct, frozen=True):
 class ClosePart(msgspec.Struct, frozen=True):
     part: "PublisherPart | FlowPart"
     is_unread: bool = False
-    """Of a flow: what is not settled is as though nobody had read it."""
+    """For a flow: treat unsettled messages as unread."""
 
 
 class End(msgspec.Struct, frozen=True):
-    """Nobody wants anything more; flows say what was read of what came."""
+    """End the session; flows report how many messages were read."""
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A request; its number is put in here. Asked again on another link, it is answered there."""
+    """A request; the core sets its number. It is repeated on another link if necessary."""
 
     token: int
-    """The asker's own."""
+    """Chosen by the caller."""
 
     request: Request
 
 
 class BeginTransaction(msgspec.Struct, frozen=True):
-    """Of a publisher that is open; what it publishes from then on with that number is the transaction's."""
+    """Begin a transaction of an open publisher, whose messages with that number belong to it."""
 
     part: "PublisherPart"
 
 
 class EndTransaction(msgspec.Struct, frozen=True):
-    """Answered when it is known what became of it, which may be on another link."""
+    """End a transaction. Answered when the outcome is known, possibly on another link."""
 
     token: int
     part: "PublisherPart"
@@ -80,11 +80,11 @@ class EndTransaction(msgspec.Struct, frozen=True):
 
 
 class Flush(msgspec.Struct, frozen=True):
-    """Something was published or settled."""
+    """Messages were published or settled."""
 
 
 class Renew(msgspec.Struct, frozen=True):
-    """A newer token."""
+    """Use a newer token."""
 
     token: str
 
@@ -111,7 +111,7 @@ Event: TypeAlias = (
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """To an Ask."""
+    """The answer to an Ask."""
 
     token: int
     answer: Answer
@@ -122,18 +122,18 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class PartFailed(msgspec.Struct, frozen=True):
-    """The router refuses it, or has ended it; it is not opened again."""
+    """The router refuses the part, or has ended it; it is not opened again."""
 
     part: "PublisherPart | FlowPart"
     error: PenstockError
 
 
 Refusal: TypeAlias = tuple["PublisherPart", int, int, int]
-"""Messages that were refused: whose, the first and the last number, and the outcome."""
+"""Refused messages: the publisher, the first and last number, and the outcome."""
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """Messages were acknowledged, or came: whoever waits for that looks again."""
+    """Messages were acknowledged or received: waiting callers check again."""
 
     refused: tuple[Refusal, ...] = ()
 

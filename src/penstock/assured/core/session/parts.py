@@ -1,4 +1,4 @@
-"""A publisher and a flow as a session keeps them, over any number of links. They do no I/O."""
+"""The publishers and flows of a session, over successive links, without I/O."""
 
 from penstock.assured.core.session._inbox import Inbox, Settlements
 from penstock.assured.core.session._publish_window import PublishWindow
@@ -14,19 +14,19 @@ class PublisherPart:
         self.id = publisher_id
         self.window = PublishWindow(window, bytes_max)
         self.handle = 0
-        """On the present link; 0: it is not open there."""
+        """On the current link; 0: not open there."""
 
         self.has_begun = False
-        """Whether a router has once said where its numbers go on."""
+        """True if a router has reported where its numbers continue."""
 
         self.is_closed = False
-        """By the application."""
+        """Closed by the application."""
 
         self.transaction = 0
-        """The one that is open; 0: none."""
+        """The open transaction; 0: none."""
 
         self.transaction_last = 0
-        """The highest number of a transaction that was used."""
+        """The highest transaction number used."""
 
     def open(self, handle: int, highest: int, committed: int) -> None:
         self.handle = handle
@@ -43,7 +43,7 @@ class PublisherPart:
         return ClosePublisher(number, self.handle)
 
     def end_transaction(self, treatment: int) -> None:
-        """Committed with this treatment of its messages; 0: rolled back."""
+        """The transaction was committed with this treatment of its messages; 0: rolled back."""
         self.window.end_transaction(self.transaction, treatment or OUTCOME_TRANSACTION)
         self.transaction = 0
 
@@ -56,7 +56,7 @@ class PublisherPart:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is open, and waits for nothing."""
+        """True if it is open, and waits for nothing."""
         return self.handle != 0 and not self.transaction and not self.unacknowledged
 
     def frames(self) -> bytes:
@@ -64,7 +64,7 @@ class PublisherPart:
 
 
 class FlowPart:
-    """At most `prefetch` messages are with the application unsettled."""
+    """At most `prefetch` unsettled messages are with the application."""
 
     def __init__(self, endpoint: str, *, prefetch: int) -> None:
         self.endpoint = endpoint
@@ -73,13 +73,13 @@ class FlowPart:
         self.settlements = Settlements()
         self.handle = 0
         self.is_active = False
-        """Whether it gets messages: at an exclusive endpoint one does."""
+        """True if it gets messages: at an exclusive endpoint only one flow does."""
 
         self._opened = 0
         self._credit = 0
 
     is_idle = is_closed = False
-    """Messages may come at any time."""
+    """Messages may arrive at any time."""
 
     unacknowledged = 0
 
@@ -95,7 +95,7 @@ class FlowPart:
         return OpenFlow(number, self.endpoint, self.prefetch)
 
     def closing(self, number: int, *, is_unread: bool) -> CloseFlow:
-        """`is_unread`: nobody has looked at what came."""
+        """Return the close request. `is_unread`: no received message was read."""
         read = self.inbox.end()
         return CloseFlow(number, self.handle, 0 if is_unread else read)
 
@@ -104,7 +104,8 @@ class FlowPart:
         self.is_active = False
 
     def frames(self) -> bytes:
-        """What was settled, and what may come for it: in portions, unless the router has nothing left to send for."""
+        """Return frames with settlements and the resulting credit: in portions, unless the router has no credit
+        left."""
         if not self.handle:
             return b""
         data = self.settlements.take(self.handle)

@@ -1,4 +1,4 @@
-"""Where a session looks for the active router: in rounds over those that it knows, with pauses. It does no I/O."""
+"""The addresses that a session tries for the active router: in rounds, with pauses. No I/O."""
 
 from typing import Annotated
 
@@ -17,10 +17,10 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=3_600_000)]
 SILENT_SHIFT = 4
 PLACES_MAX = 32
 SHORT_LINKS_MAX = 3
-"""Links in a row that were lost soon, after which there are pauses although routers bid welcome."""
+"""Number of consecutive short links after which pauses begin, although routers accept the login."""
 
 HINTS_MAX = 2
-"""Times in a row that a router's word is followed at once: while the active one changes, each may name the other."""
+"""Number of consecutive redirects that are followed at once: during a switch, each router may name the other one."""
 
 
 class SessionConfig(Config, frozen=True):
@@ -31,18 +31,18 @@ class SessionConfig(Config, frozen=True):
     role: ClientRole = "client"
     backoff_ms: Milliseconds = 20
     backoff_ms_max: Milliseconds = 500
-    """Pauses between rounds over the routers, growing up to this one; half of each is chance."""
+    """Maximum pause between rounds; pauses grow up to it, and half of each is random."""
 
     silence_ms: Milliseconds = 3_000
-    """Silence of the router after which it is taken for dead; it is asked three times meanwhile."""
+    """Silence after which the router counts as dead; it is pinged three times meanwhile."""
 
     welcome_ms: Milliseconds = 3_000
-    """How long a router may take to answer at the beginning. One that was silent has an eighth of it, and twice as long
-    each further time: the other one may be active meanwhile."""
+    """Time limit for the answer to a login. After a timeout, a router gets an eighth of it, doubled each time: the
+    other one may be active meanwhile."""
 
     @property
     def wants_active(self) -> bool:
-        """Only an operator who names one router means just that one, whatever it is."""
+        """False only for an operator who names a single router, active or not."""
         return self.role != "operator" or len(self.routers) > 1
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class SessionConfig(Config, frozen=True):
 
 
 class Places:
-    """The Addresses of a session. Operators give orders to the routers that they name, and go nowhere else."""
+    """The Addresses of a session. Operators give orders to the named routers, and are not redirected."""
 
     def __init__(self, config: SessionConfig, randomness: Randomness) -> None:
         self._config = config
@@ -67,21 +67,21 @@ class Places:
         self._hints = 0
         self._is_led = config.role != "operator"
         self.why_not = ""
-        """What the last attempt to connect came to, that failed."""
+        """The error of the last failed attempt to connect."""
         self.is_hopeless = False
-        """No router can be reached where it was named, as it seems: nobody need wait, though they are tried on."""
+        """True if no router seems to be reachable at its address: callers need not wait, although attempts continue."""
         self._hopeless: set[str] = set()
-        self._silent: dict[str, int] = {}  # how often
+        self._silent: dict[str, int] = {}  # number of timeouts
         self._was_welcome = False
         self._welcome_ns = 0
-        self._short_links = 0  # in a row
+        self._short_links = 0  # consecutive
 
     def learn(self, places: tuple[str, ...]) -> None:
         new = [each for each in places if self._is_led and each and each not in self._known]
         self._known += new[: PLACES_MAX - len(self._known)]
 
     def succeed(self, now_ns: int) -> None:
-        """It is welcome: pauses begin anew with the next loss."""
+        """The login was accepted: pauses start again with the next loss."""
         self._welcome_ns = now_ns
         if self._short_links >= SHORT_LINKS_MAX:
             return
@@ -90,12 +90,12 @@ class Places:
         self._was_welcome, self.is_hopeless, self.why_not = True, False, ""
 
     def lose(self, now_ns: int) -> None:
-        """The link to a router that bade welcome is lost."""
+        """The link to a router that had accepted the login was lost."""
         is_short = now_ns - self._welcome_ns < self._config.backoff_ms_max * NS_PER_MS
         self._short_links = self._short_links + 1 if is_short else 0
 
     def fail(self, place: str, why: str, *, is_hopeless: bool) -> bool:
-        """Nobody answers there; whether nobody will, anywhere."""
+        """No router answers there. Return True if none will, at any address."""
         self.why_not = why
         if is_hopeless:
             self._hopeless.add(place)
@@ -103,12 +103,12 @@ class Places:
         return self.is_hopeless
 
     def pass_over(self) -> None:
-        """The one that was tried last is silent."""
+        """The last router did not answer."""
         self._silent[self._last] = self._silent.get(self._last, 0) + 1
 
     @property
     def answer_ns(self) -> int:
-        """How long the one that is tried may take to answer."""
+        """Time limit for the current attempt."""
         whole_ns = self._config.welcome_ms * NS_PER_MS
         silent = self._silent.get(self._last, 0)
         return min(whole_ns, whole_ns << min(silent, 8) >> SILENT_SHIFT) if silent else whole_ns
@@ -117,7 +117,7 @@ class Places:
         return self.next("", "")
 
     def next(self, lost: str, hint: str) -> tuple[str, int]:
-        """The place to try next, the one that a router named first; and how many nanoseconds to wait before."""
+        """Return the next address, beginning with a redirect, and the nanoseconds to wait before."""
         wait_ns = 0
         if hint and self._is_led and self._hints < HINTS_MAX:
             self._hints += 1

@@ -1,4 +1,4 @@
-"""What routers' refusals are to an application."""
+"""The errors that applications get for routers' refusals."""
 
 from penstock.assured.wire.control import FlowEnded, Refused
 from penstock.base.errors import (

@@ -1,8 +1,9 @@
-"""What a client has at the active router of a pair, over any number of links (net/core/client_session.py). No I/O.
+"""A client's session with the active router of a pair, over successive links (net/core/client_session.py). No I/O.
 
-Publishers and flows (parts.py) are opened on every new link; what was published and not acknowledged is sent again,
-what was asked and not answered is asked again. A router of a lower epoch than one that was heard of is refused: it was
-replaced, and does not know it yet (REPL-7).
+Publishers and flows (parts.py) are opened on every new link; unacknowledged messages are sent again, unanswered
+requests
+are repeated. A router with a lower epoch than the highest known one is refused: it was replaced, and does not know it
+yet (REPL-7).
 """
 
 from typing import Any
@@ -71,7 +72,7 @@ from penstock.net.core.control import Ping, Pong
 class Session:
     def __init__(self, config: SessionConfig, randomness: Randomness, counters: Counters, *, token: str = "") -> None:
         self.epoch = 0
-        """The highest that was heard of."""
+        """The highest known epoch."""
         self.named: dict[int, EndpointNamed] = {}
         """Endpoints, by the numbers of this link's router."""
         self.places = Places(config, randomness)
@@ -85,7 +86,7 @@ class Session:
         self._publishers: dict[int, PublisherPart] = {}  # by handle
         self._flows: dict[int, FlowPart] = {}
         self._requests: Requests[PublisherPart | FlowPart | Ask] = Requests()
-        """Parts that are being opened, and what was asked."""
+        """Parts that are being opened, and requests."""
         self._waiting: dict[int, Ask] = {}  # by token, until there is a link
         self._out: list[Instruction] = []
         self._transactions = Transactions(lambda each: self._out.append(each), self._requests.next_number)
@@ -97,7 +98,7 @@ class Session:
 
     @property
     def _link(self) -> int:
-        """The one in use; 0: there is none."""
+        """The link in use; 0: none."""
         return self._links.link
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
@@ -124,7 +125,7 @@ class Session:
             case BeginTransaction():
                 self._transactions.begin(event, self._link)
             case EndTransaction():
-                self._flush()  # what it ends is sent before
+                self._flush()  # messages before the end are sent first
                 self._transactions.end(event, self._link, self.epoch)
             case OpenPart(part):
                 self._parts[part] = None
@@ -149,12 +150,12 @@ class Session:
     # While the link is handed over (client/inline_commit.py)
 
     def heard(self, now_ns: int) -> None:
-        """In the thread that has it: the router has answered, and need not be asked whether it lives."""
+        """Called in the thread that uses the link: the router has answered, and need not be pinged."""
         self._links.hear_answer(now_ns)
 
     @property
     def idle_link(self) -> int:
-        """The link in use, if there are only publishers on it that wait for nothing; else 0."""
+        """The link in use, if it has only idle publishers; otherwise 0."""
         is_idle = not self._requests and not self._flows
         return self._link if is_idle and all(part.is_idle for part in self._parts) else 0
 
@@ -180,7 +181,7 @@ class Session:
                 self._transactions.lose(part)
         self._publishers.clear()
         self._flows.clear()
-        self.named = {}  # what came before is read by the names of before
+        self.named = {}  # earlier frames are read with the earlier names
         self._waiting.update({each.token: each for each in self._requests.lose() if isinstance(each, Ask)})
         self._out.append(Changed())
 
@@ -194,7 +195,7 @@ class Session:
         else:
             self._do(self._links.handle(event, now_ns))
 
-    # What the router says
+    # Messages of the router
 
     def _take(self, link: int, message: Message | Ping | Pong, now_ns: int) -> None:
         match message:
@@ -284,7 +285,7 @@ class Session:
                 raise RemoteProtocolError(f"a frame of kind {kind}, which no router sends")
         self._out.append(Changed(tuple(refused)))
 
-    # What the application wants
+    # Calls of the application
 
     def _open(self, part: PublisherPart | FlowPart) -> None:
         self._out.append(Say(self._link, part.opening(self._requests.add(part))))
@@ -296,7 +297,7 @@ class Session:
             self._send(part.frames())
             self._out.append(Say(self._link, part.closing(self._requests.next_number(), is_unread=is_unread)))
         open_ones: dict[int, Any] = self._publishers if isinstance(part, PublisherPart) else self._flows
-        open_ones.pop(part.handle, None)  # publishers and flows have handles of their own
+        open_ones.pop(part.handle, None)  # publishers and flows have separate handles
         part.lose()
 
     def _ask(self, ask: Ask) -> None:

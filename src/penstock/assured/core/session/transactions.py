@@ -1,9 +1,10 @@
 """The transactions of a session's publishers (REPL-10). No I/O.
 
-A router rolls back what is open on a link that is lost. Whether a commit that was not answered came before that, the
-router says when the publisher is opened again: it remembers the last one that it committed. That one may not be on its
-disk yet: so its commit is asked for again, and answered when it is. Another router, which took over meanwhile, only
-knows what it was told: what it does not know may have been committed by the one before.
+A router rolls back open transactions of a lost link. When a publisher is opened again, the router reports the last
+transaction that it committed, which tells whether an unanswered commit arrived before the loss. That commit may not be
+on its disk yet, so it is requested again, and answered when it is. Another router, which took over meanwhile, only
+knows
+the transactions that were copied: one that it does not know may have been committed by its predecessor.
 """
 
 from collections.abc import Callable
@@ -23,12 +24,12 @@ class Transactions:
     def __init__(self, out: Callable[[Instruction], None], next_number: Callable[[], int]) -> None:
         self._out = out
         self._next_number = next_number
-        self._beginning: dict[int, PublisherPart] = {}  # by number of the request
-        self._failed: dict[PublisherPart, str] = {}  # rolled back already, and why
+        self._beginning: dict[int, PublisherPart] = {}  # by request number
+        self._failed: dict[PublisherPart, str] = {}  # already rolled back, with the reason
         self._ending: dict[PublisherPart, EndTransaction] = {}
-        self._ends: dict[int, EndTransaction] = {}  # by number of the request
-        self._epochs: dict[PublisherPart, int] = {}  # in which the end was asked for first
-        self._last = 0  # numbers are a link's: settlements name nothing else
+        self._ends: dict[int, EndTransaction] = {}  # by request number
+        self._epochs: dict[PublisherPart, int] = {}  # epoch in which the end was first requested
+        self._last = 0  # numbers belong to a link: settlements refer to nothing else
 
     def begin(self, event: BeginTransaction, link: int) -> None:
         part = event.part
@@ -63,7 +64,7 @@ class Transactions:
             self._failed[part] = LOST
 
     def reopened(self, part: PublisherPart, committed: int, link: int, epoch: int) -> None:
-        """The router says which transaction of the publisher was the last that it took the commit of."""
+        """The router reports the last transaction of the publisher that it accepted the commit of."""
         event = self._ending.get(part)
         if event is not None and event.is_commit and committed == part.transaction:
             part.window.pass_over(part.transaction)
@@ -76,7 +77,7 @@ class Transactions:
             part.window.end_transaction(part.transaction, OUTCOME_TRANSACTION)
 
     def answered(self, number: int, message: Message) -> bool:
-        """Whether that was the answer to something here."""
+        """Handle an answer. True if it belongs to a request of this class."""
         if (part := self._beginning.pop(number, None)) is not None:
             if isinstance(message, Refused):
                 self._failed[part] = message.reason

@@ -24,10 +24,10 @@ from penstock.engine.client.consumer import ConsumerRequest
 CALL_SIZE_MAX = 128 * 1024
 ANSWER_SIZE_MAX = 1024 * 1024
 RING_EVENTS = 5
-"""Largest calls or answers that a ring has room for; there is never more than one."""
+"""Size of the ring in multiples of the largest call or answer; at most one is in it at a time."""
 
 CALL_WAIT_S_MAX = 0.01
-"""How long a call waits for something at a time: other threads of the application wait for it to end."""
+"""Maximum wait of a call: other threads of the application wait for its end."""
 
 HELLO_SIZE_MAX = 128 * 1024
 HELLO_FDS_MAX = 2
@@ -36,7 +36,7 @@ Kind: TypeAlias = Literal["events", "records"]
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The first message, with the ring of the calls."""
+    """The first message, with the ring for calls."""
 
     kind: Kind
     request: ConsumerRequest
@@ -46,7 +46,7 @@ class Start(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     result: Any = None
     code: str = ""
-    """Of an error, with what belongs to it; `result` then means nothing."""
+    """Code of an error, with its details; then `result` is not set."""
     what: str = ""
     where: str = ""
     hint: str = ""
@@ -87,7 +87,7 @@ def answer_of(error: PenstockError) -> Answer:
 
 
 def error_of(answer: Answer) -> PenstockError:
-    """The error, as it was raised there."""
+    """Recreate the error of the offload process."""
     if answer.code == RefusedError.code:
         return RefusedError(answer.what, peer_code=answer.peer_code, hint=answer.hint)
     return ERRORS.get(answer.code, PenstockError)(answer.what, where=answer.where, hint=answer.hint)

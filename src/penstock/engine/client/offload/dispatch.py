@@ -44,14 +44,14 @@ class CallDispatcher:
             call: Call = call_decoder.decode(data)
             do = self._calls.get(call.name)
             if do is None:
-                raise LocalProtocolError(f"an offload process knows no {call.name!r}")
+                raise LocalProtocolError(f"unknown call {call.name!r} to an offload process")
             return encoder.encode(Answer(do(*call.arguments)))
         except PenstockError as error:
             return encoder.encode(answer_of(error))
 
 
 class EventPrefetcher:
-    """Reads events ahead of the application, up to a bound. Beyond that they wait in the ring."""
+    """Reads events ahead of the application, up to a limit. Further events wait in the ring."""
 
     def __init__(self, reader: EventReader, queue_bytes: int) -> None:
         self._reader = reader
@@ -73,14 +73,14 @@ class EventPrefetcher:
         )
 
     def take(self, timeout: float) -> EventBlock:
-        """Several blocks at once, if they are there."""
+        """Return several blocks at once, if available."""
         data: list[bytes] = []
         notes: list[Note] = []
         size = 0
         with self._changed:
             if not self._queue and self._error is None:
                 self._changed.wait(min(timeout, CALL_WAIT_S_MAX))
-            # what a note says holds for the events after it
+            # a note refers to the events after it
             while self._queue and (not data or (not self._queue[0].notes and size < BLOCKS_SIZE_MAX)):
                 taken = self._queue.popleft()
                 data.append(taken.data)

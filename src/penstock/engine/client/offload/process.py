@@ -1,6 +1,6 @@
-"""The offload process itself: `python -m penstock.engine.client.offload.process FD`, started by engine.py.
+"""The offload process: `python -m penstock.engine.client.offload.process FD`, started by sources.py.
 
-It serves one application, which is at the other end of the socket, and ends when that is gone.
+It serves one application, at the other end of the socket, and ends with it.
 """
 
 import os
@@ -32,7 +32,8 @@ START_WAIT_NS = 10 * NS_PER_SECOND
 
 
 def main(fd: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the application's; when it ends, so does this
+    # Ctrl-C is handled by the application, whose end also ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(socket.socket(fileno=fd))
     data, fds = connection.receive(HELLO_SIZE_MAX, HELLO_FDS_MAX, START_WAIT_NS)
     start: Start = start_decoder.decode(data)

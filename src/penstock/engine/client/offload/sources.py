@@ -1,4 +1,4 @@
-"""The application's side of an offload process: sources that ask it for everything."""
+"""The application's side of an offload process: sources that pass all calls to it."""
 
 import os
 import signal
@@ -49,15 +49,15 @@ from penstock.shm import RingReader, RingWriter
 
 MODULE = "penstock.engine.client.offload.process"
 START_WAIT_S = 10.0
-"""For the process itself, besides the time that the node is given."""
+"""Time limit for the start of the process, in addition to the node's."""
 
 END_WAIT_S = 5.0
 QUEUE_BYTES = 64 * 1024 * 1024
-"""Events that an offload process takes ahead of its application."""
+"""Bytes of events that an offload process reads ahead of its application."""
 
 
 class OffloadProcess:
-    """One process for one consumer. Any thread may call; one call at a time."""
+    """One process for one consumer. Any thread may call; calls are made one at a time."""
 
     def __init__(self, kind: Kind, request: ConsumerRequest, queue_bytes: int = QUEUE_BYTES) -> None:
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ class OffloadProcess:
         return self._process.pid
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What the process answers; its errors are raised here."""
+        """Make a call in the process and return its result. Raises its error."""
         with self._lock:
             if self._is_closed or self._answers is None:
                 raise LocalProtocolError("the offload process was closed")
@@ -100,7 +100,7 @@ class OffloadProcess:
         return answer.result
 
     def close(self) -> None:
-        """End the process, and wait for it."""
+        """End the process and wait."""
         with self._lock:
             if self._is_closed:
                 return
@@ -123,7 +123,7 @@ class OffloadProcess:
         try:
             data, fds = self._connection.receive(HELLO_SIZE_MAX, HELLO_FDS_MAX, patience_ns)
         except OSError:
-            raise ProcessError("the offload process does not start in time") from None
+            raise ProcessError("the offload process did not start in time") from None
         if not data:
             self._gone()
         if fds:
@@ -132,7 +132,7 @@ class OffloadProcess:
         if answer.code:
             raise error_of(answer)
         if self._segment is None:
-            raise ProcessError("the offload process gives no ring")
+            raise ProcessError("the offload process sent no ring")
         self._answers = RingReader(self._segment, wait=start.request.wait)
 
     def _gone(self) -> NoReturn:
@@ -141,11 +141,11 @@ class OffloadProcess:
         except subprocess.TimeoutExpired:
             raise ProcessError("the offload process closed its connection") from None
         why = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
-        raise ProcessError(f"the offload process has ended {why}", hint="open it again: what was held is lost")
+        raise ProcessError(f"the offload process has ended {why}", hint="open it again; its state is lost")
 
 
 class _Offloaded:
-    """What events and records have in common."""
+    """The common part of events and records."""
 
     def __init__(self, kind: Kind, request: ConsumerRequest, queue_bytes: int = QUEUE_BYTES) -> None:
         self.process = OffloadProcess(kind, request, queue_bytes)
@@ -169,7 +169,7 @@ class _Offloaded:
 
 
 class OffloadedEvents(_Offloaded):
-    """An EventSource."""
+    """An EventSource in an offload process."""
 
     def take(self, timeout: float) -> EventBlock:
         deadline = time.monotonic() + timeout
@@ -187,7 +187,7 @@ class OffloadedEvents(_Offloaded):
 
 
 class OffloadedRecords(_Offloaded):
-    """A RecordSource."""
+    """A RecordSource in an offload process."""
 
     def __init__(self, request: ConsumerRequest) -> None:
         super().__init__("records", request)
@@ -246,7 +246,7 @@ class OffloadedRecords(_Offloaded):
         if key not in self._tables:
             model = self.model(model_id, version)
             if model is None:
-                raise ProcessError(f"the offload process reads records of model {model_id}, and does not know it")
+                raise ProcessError(f"the offload process has records of model {model_id}, which is unknown")
             read_by = converted_model(model) if self.request.is_converting else model
             self._tables[key] = FieldTable(model), read_by
         return RecordState.restore(*self._tables[key], tuple(content))
@@ -257,17 +257,17 @@ def offloaded_events(
     guard: Guard = NO_GUARD,
     queue_bytes: int = QUEUE_BYTES,
 ) -> OffloadedEvents:
-    """As EventReader(request), in a process of its own."""
+    """EventReader(request) in an offload process."""
     _check(guard)
     return OffloadedEvents("events", request, queue_bytes)
 
 
 def offloaded_records(request: ConsumerRequest, guard: Guard = NO_GUARD) -> OffloadedRecords:
-    """As RecordsReader(request), in a process of its own."""
+    """RecordsReader(request) in an offload process."""
     _check(guard)
     return OffloadedRecords(request)
 
 
 def _check(guard: Guard) -> None:
     if guard.secret is not None or guard.tls is not None:
-        raise ConfigurationError("an offload process takes neither a secret nor TLS", hint="use a node on this host")
+        raise ConfigurationError("an offload process supports neither a secret nor TLS", hint="use a node on this host")

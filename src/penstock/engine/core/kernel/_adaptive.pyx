@@ -1,7 +1,7 @@
 """The adaptive class: each consumer gets the newest record of an item when there is room for it.
 
-A consumer has a queue of the pairs that are owed their value, without duplicates; consumers take turns. The value
-written is the newest at that moment. It goes into the consumer's region (_regions.pyx), or into its sink as an event.
+A consumer has a queue of the pairs with pending values, without duplicates; consumers take turns. The written value is
+the newest at that moment. It goes into the consumer's region (_regions.pyx), or into its sink as an event.
 """
 
 cimport cython
@@ -27,7 +27,7 @@ from penstock.engine.core.kernel._regions cimport Regions
 crc32c_initialise()
 
 cdef enum:
-    QUANTUM = 4_096          # bytes that a consumer may get in its turn
+    QUANTUM = 4_096  # bytes per turn of a consumer
 
 
 @cython.final
@@ -109,7 +109,7 @@ cdef class AdaptiveClass:
         return written
 
     cdef int64_t serve_others(self, uint32_t item) noexcept nogil:
-        """The record is in the cache: write it for all consumers that wait for it and have room."""
+        """Write the record, which is in the cache, for all waiting consumers with room."""
         cdef const Item *entry = &self.items.items[item]
         cdef int64_t written = 0
         cdef uint32_t index, at
@@ -131,9 +131,9 @@ cdef class AdaptiveClass:
         else:
             sink = self.regions.find_sink(pair)
             if sink is NULL or delivery.slot == NONE:
-                return 1 # the value is written when there is a region
+                return 1  # the value is written when the region is open
             if consumer.removes and delivery.notice_era != consumer.notice_era:
-                return 0 # the item that had this number before is to be removed first
+                return 0  # the item that had this number before must be removed first
             size = self.regions.write(at, <RegionSink>sink)
         if size:
             pair.flags &= ~PAIR_PENDING

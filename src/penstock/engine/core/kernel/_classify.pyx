@@ -1,4 +1,4 @@
-"""Classification of records; _classify.pxd has the program's form."""
+"""Classification of records; _classify.pxd has the data structures."""
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -15,9 +15,9 @@ cdef enum:
 
 
 cdef class ValueTest:
-    """Whether a text or enum field matches a regular expression.
+    """Matches a text or enum field with a regular expression.
 
-    `matches` is asked once for each value, as bytes without padding; for an enum, once for each of its names.
+    `matches` is called once for each value, as bytes without padding; for an enum, once for each of its names.
     """
 
     def __cinit__(self, field not None, matches not None):
@@ -30,7 +30,7 @@ cdef class ValueTest:
                 self.table.by_number[number] = bool(matches(name.encode()))
             return
         if field.type != "text":
-            raise LocalProtocolError(f"field {field.name!r} is {field.type_text}, expressions are for texts and enums")
+            raise LocalProtocolError(f"field {field.name!r} is {field.type_text}, expressions need texts or enums")
         self.table.known = <Known *>calloc(SLOTS, sizeof(Known))
         self.table.values = <uint8_t *>calloc(SLOTS, self.table.size)
         if self.table.known is NULL or self.table.values is NULL:
@@ -41,7 +41,7 @@ cdef class ValueTest:
         free(self.table.values)
 
     def __len__(self):
-        """How many values are remembered."""
+        """Number of cached values."""
         return self.table.count
 
     def __call__(self, const unsigned char[::1] record not None):
@@ -80,7 +80,7 @@ cdef bint _learn(ValueTable *table, uint32_t slot, uint64_t hash, const uint8_t 
 
 
 cdef inline uint64_t _hash(const uint8_t *place, uint32_t size) noexcept nogil:
-    """FNV-1a, then mixed; never 0. Values chosen to collide cost time up to VALUES_MAX comparisons, no more."""
+    """FNV-1a, then mixed; never 0. Chosen collisions cost at most VALUES_MAX comparisons."""
     cdef uint64_t hash = 0xCBF29CE484222325ULL
     cdef uint32_t index
     for index in range(size):
@@ -97,7 +97,7 @@ cdef inline bint _all_hold(ValueTable **tests, uint32_t count, const uint8_t *re
 
 
 cdef class ClassProgram:
-    """`steps` are (Program or None, ValueTests, class), the first that holds decides; `otherwise` if none does."""
+    """`steps` are (Program or None, ValueTests, class). The first step that matches decides, otherwise `otherwise`."""
 
     def __cinit__(self, steps not None, uint8_t otherwise):
         cdef uint32_t index, test_at = 0
@@ -126,7 +126,7 @@ cdef class ClassProgram:
         free(self.rules.tests)
 
     def __call__(self, const unsigned char[::1] record not None) -> int:
-        """The class of an update with this record."""
+        """Return the class of an update with this record."""
         return self.classify(&record[0] if record.shape[0] else NULL, record.shape[0])
 
     cdef uint8_t classify(self, const uint8_t *record, uint32_t size) noexcept nogil:

@@ -1,9 +1,9 @@
-"""How records that wait are made one, by the model's contract; other compiled code calls merge(), or has a SpanStore.
+"""Conflation of waiting records by the model's contract. Compiled code calls merge(), or uses a SpanStore.
 
-The newest update gives the record: its bytes, its size, its version. Fields with a contract (first, max, min, sum) are
-kept over all updates that the record stands for. A missing value, or a NaN, counts for nothing: the first value that is
-there, the greatest of those there, the sum of those there; missing only if none is. A sum stops at the field's least or
-greatest value. A field that one of two records does not have, by its version, is as the newest update has it.
+The newest update determines the record: its bytes, size and version. Fields with a contract (first, max, min, sum)
+accumulate over all updates of the record. Missing values and NaN are ignored: the result is the first, largest,
+smallest or sum of the values present, and missing only if all are. A sum saturates at the limits of the field. A field
+that one of two records lacks, because of its version, is taken from the newest update.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -14,22 +14,22 @@ cpdef enum:
     RULE_MIN = 2
     RULE_SUM = 3
 
-    NO_SPAN = 0             # spans are numbered from 1
+    NO_SPAN = 0  # spans are numbered from 1
 
 
 cdef struct ContractField:
     uint32_t offset
     uint32_t size
-    int64_t missing     # the integer that says so; looked at if `optional`
-    int64_t low         # of values; those of 64 bits without sign keep their bits
+    int64_t missing  # the integer for a missing value; used if `optional`
+    int64_t low  # limits of values; unsigned 64-bit values keep their bits
     int64_t high
     uint16_t since
-    uint8_t storage     # a Storage of model/_numbers.pxd
+    uint8_t storage  # a Storage of model/_numbers.pxd
     uint8_t rule
     uint8_t optional
 
 
-cdef struct Stretch:    # bytes between the fields with a contract, as the newest update has them
+cdef struct Stretch:  # bytes between fields with a contract, copied from the newest update
     uint32_t offset
     uint32_t end
 
@@ -41,7 +41,7 @@ cdef struct Contract:
     uint32_t stretch_count
 
 
-# Make the update part of the record held, which then is of the update's size and version. `held` has room for it.
+# Merge the update into the record held, which then has the update's size and version. `held` must have room.
 cdef void merge(
     const Contract *contract,
     uint8_t *held, uint32_t held_size, uint16_t held_version,
@@ -52,25 +52,25 @@ cdef void merge(
 cdef class ConflationPlan:
     cdef Contract contract
     cdef readonly object model
-    cdef readonly bint is_conflatable       # False: no update may ever be held back and merged
-    cdef readonly bint needs_accumulator    # False: the newest record is what all of them conflate to
+    cdef readonly bint is_conflatable  # False: no update may be held back or merged
+    cdef readonly bint needs_accumulator  # False: the newest record is the result of conflation
 
 
-# A record that waits, and what it stands for.
+# A waiting record and the updates that it represents.
 cdef struct Span:
-    uint64_t first      # the item's version of the first update in it
+    uint64_t first  # the item's version of its first update
     uint64_t last       # and of the newest
     int64_t started_ns  # of the newest
     uint8_t *record
     uint32_t size
     uint32_t capacity
-    uint32_t merged     # updates in it; 0: it is free
+    uint32_t merged  # number of its updates; 0: the span is free
     uint32_t next_free
     uint16_t version
 
 
-# Records that wait, one for each pending pair of one model. Spans come from blocks that are kept, and keep the memory of
-# their records: once they have been in use, nothing is allocated.
+# Waiting records, one for each pending pair of one model. Spans come from reused blocks and keep the memory of their
+# records: once they have been in use, nothing is allocated.
 cdef class SpanStore:
     cdef readonly ConflationPlan plan
     cdef readonly uint32_t in_use
@@ -80,8 +80,8 @@ cdef class SpanStore:
     cdef uint32_t made
     cdef uint32_t free
 
-    # Make the update part of the span `*number`, or begin one there if it is NO_SPAN. False: there is no room or no memory,
-    # and nothing has changed.
+    # Merge the update into the span `*number`, or begin a span if it is NO_SPAN. False without room or memory; then
+    # nothing has changed.
     cdef bint hold(
         self, uint32_t *number, const uint8_t *update, uint32_t size, uint16_t version,
         uint64_t item_version, int64_t started_ns,

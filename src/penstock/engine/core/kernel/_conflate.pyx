@@ -1,4 +1,4 @@
-"""Conflation: many updates of an item become one record that keeps the model's contract; _conflate.pxd says how."""
+"""Conflation: merges updates of an item into one record by the model's contract, see _conflate.pxd."""
 
 from libc.math cimport isnan
 from libc.stdlib cimport calloc, free, realloc
@@ -114,9 +114,10 @@ cdef inline void _combine_integers(const ContractField *field, uint8_t *held, co
 
 
 cdef class ConflationPlan:
-    """The contract of one model, and of the older versions of it; made by of().
+    """The contract of one model and its older versions; created by of().
 
-    A model that says conflate = false, or has a field that says "never", is not conflatable: each of its updates counts.
+    A model with conflate = false, or with a field marked "never", does not allow conflation: each of its updates
+    counts.
     """
 
     def __cinit__(self, model not None):
@@ -135,7 +136,7 @@ cdef class ConflationPlan:
             if field.offset > end:
                 _add_stretch(&self.contract, end, field.offset)
             end = field.offset + field.size
-        _add_stretch(&self.contract, end, 0xFFFFFFFF)  # a newer version's records are longer
+        _add_stretch(&self.contract, end, 0xFFFFFFFF)  # records of newer versions are longer
 
     def __dealloc__(self):
         free(self.contract.fields)
@@ -185,7 +186,7 @@ cdef int _fill(ContractField *kept, field) except -1:
 
 
 cdef class SpanStore:
-    """Records of one model that wait, at most `spans_max`."""
+    """Waiting records of one model, at most `spans_max`."""
 
     def __cinit__(self, ConflationPlan plan not None, uint32_t spans_max):
         if not plan.is_conflatable:
@@ -207,17 +208,17 @@ cdef class SpanStore:
         self, uint32_t number, const unsigned char[::1] update not None, uint16_t version, uint64_t item_version,
         int64_t started_ns=0,
     ) -> int:
-        """Make the update part of the span of that number, or begin one if it is NO_SPAN; the span's number."""
+        """Merge the update into the span of this number, or begin a span if it is NO_SPAN. Return the span's number."""
         if number != NO_SPAN:
             _check(self, number)
         if update.shape[0] == 0:
             raise ModelError("the record is empty")
         if not self.hold(&number, &update[0], update.shape[0], version, item_version, started_ns):
-            raise LimitError(f"{self.spans_max} records wait already")
+            raise LimitError(f"the limit of {self.spans_max} waiting records is reached")
         return number
 
     def take(self, uint32_t number) -> tuple[int, int, int, int, bytes]:
-        """First and last version in the span, how many updates, the model version, the record; the span ends."""
+        """Remove a span. Return its first and last version, number of updates, model version and record."""
         _check(self, number)
         cdef Span *span = self.at(number)
         taken = span.first, span.last, span.merged, span.version, span.record[:span.size]
@@ -269,7 +270,7 @@ cdef class SpanStore:
 
 cdef int _check(SpanStore store, uint32_t number) except -1:
     if not 0 < number <= store.made or store.at(number).merged == 0:
-        raise LocalProtocolError(f"there is no span {number}")
+        raise LocalProtocolError(f"unknown span {number}")
     return 0
 
 

@@ -7,12 +7,12 @@ from penstock.engine.core.kernel._sinks cimport DrainList, Queue
 from penstock.shm._ring cimport Cursor
 
 cdef enum:
-    SHARE = 4                # refreshes and replays may fill a fourth of a ring
+    SHARE = 4  # refreshes and replays may fill a quarter of a ring
     PACE_NS = 20_000_000     # in this time
 
 
 cdef struct ClassCounts:
-    uint64_t sent            # events
+    uint64_t sent  # number of events
     uint64_t bytes
     uint64_t conflated       # updates that were merged into a later event
     uint64_t congested       # times that there was no room
@@ -23,7 +23,7 @@ cdef struct Consumer:
     Cursor *ring             # NULL: the consumer has a queue
     uint32_t era             # incremented by every restart, after which all items are defined again
     uint32_t removes         # REMOVE events that wait to be written; until then no item may be defined
-    bint is_touched          # its doorbells are to be rung
+    bint is_touched  # its doorbells must be rung
     bint is_ready            # its session has bytes to send, and take_ready() has not named it yet
     ClassCounts[4] counts    # by class
     uint32_t *bell
@@ -32,9 +32,9 @@ cdef struct Consumer:
     bint is_used
     bint is_paced            # it waits for its ring's reader to catch up
     uint32_t notice_era
-    int64_t allowance        # bytes of refreshes and replays that its ring may still take
+    int64_t allowance  # bytes of refreshes and replays that its ring may still take
     int64_t notice_allowance # the same for definitions and notices of refreshed records
-    int64_t paced_ns         # when the allowance was last renewed
+    int64_t paced_ns  # time when the allowance was last renewed
     uint64_t overruns
 
 
@@ -50,8 +50,8 @@ cdef class Consumers:
     cdef uint32_t _paced_count
     cdef uint32_t *_ready
     cdef uint32_t _ready_count
-    cdef dict _sinks                        # by consumer: keeps the objects that the structs point into
-    cdef uint8_t *_composed                 # an event for a ring, before it is written there
+    cdef dict _sinks  # by consumer: keeps the objects that the structs point into
+    cdef uint8_t *_composed  # buffer for composing a ring event
 
     cdef Consumer *consumer(self, uint32_t number) except NULL
     cdef int detach(self, uint32_t number) except -1
@@ -102,10 +102,10 @@ cdef class Consumers:
     # Write the value that the pair is owed as one event: its size, or 0 if there was no room.
     cdef uint32_t write_value(self, uint32_t at, uint8_t cls) noexcept nogil
 
-    # Have the consumer served again: when there is room, or at the next opportunity.
+    # Serve the consumer again: when there is room, or at the next opportunity.
     cdef void wait(self, uint32_t number) noexcept nogil
     cdef void wake(self, uint32_t number) noexcept nogil
-    # Consumers to be served again. NONE: no buffer has been drained.
+    # Consumers to serve again. NONE: no buffer has been drained.
     cdef uint32_t take_drained(self) noexcept nogil
     cdef uint32_t take_paced_count(self) noexcept nogil
     cdef uint32_t take_paced(self, uint32_t at, int64_t now_ns) noexcept nogil

@@ -1,8 +1,8 @@
-"""The consumers that are attached to an engine: each one's sink, and the events that are written into it.
+"""Attached consumers: their sinks, and writing events into them.
 
-A ring takes every event at once. Refreshes and replays are paced, so that they do not overrun its reader: they fill at
-most a share of the ring in a while. A session's buffer may be full; then the consumer waits, and the buffer says when
-bytes were taken out of it.
+A ring accepts every event at once. Refreshes and replays are paced, so that they do not overrun its reader: they fill
+at most a share of the ring per interval. A session's buffer may be full; then the consumer waits until bytes have been
+removed from the buffer.
 """
 
 cimport cython
@@ -37,12 +37,12 @@ crc32c_initialise()
 
 cdef enum:
     DEFINE_SIZE_MAX = EVENT_HEAD_SIZE + 256
-    FRESH_SIZE = 16_384      # bytes of values that may wait in a session's buffer: more of them would only become stale
+    FRESH_SIZE = 16_384  # bytes of values that may wait in a session's buffer: more would only become stale
 
 
 @cython.final
 cdef class Consumers:
-    """Consumers are small numbers that the caller chooses."""
+    """Callers choose the numbers of consumers, which are small."""
 
     def __cinit__(self, uint32_t consumers_max, Items items not None, Pairs pairs not None):
         self.consumers_max = consumers_max
@@ -73,9 +73,9 @@ cdef class Consumers:
         if number >= self.consumers_max:
             raise LimitError(f"consumer {number} is not below {self.consumers_max}", hint="raise consumers_max")
         if self.consumers[number].is_used:
-            raise LocalProtocolError(f"consumer {number} is there already")
+            raise LocalProtocolError(f"consumer {number} already exists")
         if (ring is None) == (buffer is None) or (notices is not None and ring is None):
-            raise LocalProtocolError("a consumer has either a ring, perhaps with one of notices, or a buffer")
+            raise LocalProtocolError("a consumer needs either a ring, with an optional ring of notices, or a buffer")
         if ring is not None:
             check_ring(ring, EVENT_SIZE_MAX)
         if notices is not None:
@@ -93,7 +93,7 @@ cdef class Consumers:
             consumer.notices = &notices._cursor
             consumer.notices_bell = <uint32_t *>notices._doorbell.start
             consumer.notice_allowance = consumer.notices.capacity // SHARE
-        # the mappings, too: closing a ring too early must not unmap memory that is written here
+        # also keep the mappings: closing a ring too early must not unmap memory that is written here
         self._sinks[number] = (
             ring, buffer, notices, None if ring is None else (ring._mapping, ring._doorbell),
             None if notices is None else (notices._mapping, notices._doorbell),
@@ -102,7 +102,7 @@ cdef class Consumers:
         consumer.is_used = True
 
     def take_ready(self) -> list:
-        """Consumers whose sessions have bytes to send, each named once until its driver asks again."""
+        """Consumers whose sessions have bytes to send. Each is listed once until its driver asks again."""
         cdef uint32_t at
         found = []
         for at in range(self._ready_count):
@@ -112,7 +112,7 @@ cdef class Consumers:
         return found
 
     def next_pace_ns(self) -> int | None:
-        """When a ring that waits may be written again."""
+        """Time at which a waiting ring may be written again."""
         cdef uint32_t at
         if self._paced_count == 0:
             return None
@@ -120,11 +120,11 @@ cdef class Consumers:
 
     cdef Consumer *consumer(self, uint32_t number) except NULL:
         if number >= self.consumers_max or not self.consumers[number].is_used:
-            raise LocalProtocolError(f"there is no consumer {number}")
+            raise LocalProtocolError(f"unknown consumer {number}")
         return &self.consumers[number]
 
     cdef int detach(self, uint32_t number) except -1:
-        """Release the consumer's sinks, which stay the caller's. Its pairs have been dropped."""
+        """Release the consumer's sinks, which the caller owns. Its pairs must be dropped before."""
         cdef SessionBuffer buffer = self._sinks.pop(number)[1]
         if buffer is not None:
             buffer.detach()
@@ -208,7 +208,7 @@ cdef class Consumers:
         return event_size(self.items.items[pair.item].topic_size)
 
     cdef void define(self, uint32_t number, Pair *pair) noexcept nogil:
-        """Tell the consumer what the item's number means, unless it knows. The caller has checked that there is room."""
+        """Send the item's definition to the consumer, unless it has it. The caller has checked that there is room."""
         cdef const Item *item = &self.items.items[pair.item]
         cdef Delivery *delivery = self.pairs.delivery(pair)
         cdef Head head
@@ -221,7 +221,7 @@ cdef class Consumers:
         delivery.era = self.consumers[number].era
 
     cdef uint32_t write_value(self, uint32_t at, uint8_t cls) noexcept nogil:
-        """The event stands for all updates since the last one."""
+        """Write one event for all updates since the last one."""
         cdef Pair *pair = &self.pairs.pairs[at]
         cdef Delivery *delivery = &self.pairs.deliveries[at]
         cdef Consumer *consumer = &self.consumers[pair.consumer]
@@ -237,7 +237,7 @@ cdef class Consumers:
             head.body_size = item.record_size
         elif not pair.span:
             head.kind, head.slot = WITHDRAW, 0
-        if pair.span: # accumulated from the log, which may not have reached the newest record yet
+        if pair.span:  # accumulated from the log, which may not have reached the newest record yet
             span = (<SpanStore>item.spans).at(pair.span)
             record = span.record
             head.body_size, head.model_version = span.size, span.version
@@ -277,7 +277,7 @@ cdef class Consumers:
             self.wait(number)
 
     cdef uint32_t take_drained(self) noexcept nogil:
-        """A consumer whose buffer has room again, or NONE."""
+        """Return a consumer whose buffer has room again, or NONE."""
         cdef uint32_t number
         if self._drained.drain.count == 0:
             return NONE
@@ -287,7 +287,7 @@ cdef class Consumers:
         return number
 
     cdef uint32_t take_paced_count(self) noexcept nogil:
-        """How many consumers wait for their rings' readers. take_paced() is to be called for each of them, in order;
+        """Number of consumers that wait for their rings' readers. Call take_paced() for each of them, in order;
         wait() may add consumers meanwhile, for the next time."""
         cdef uint32_t count = self._paced_count
         self._paced_count = 0
@@ -333,13 +333,13 @@ cdef int check_ring(RingWriter ring, uint32_t size) except -1:
     ring.check_open()
     if ring._cursor.event_size_max < size:
         raise LocalProtocolError(
-            f"the ring takes events of {ring._cursor.event_size_max} bytes", hint=f"{size} are needed"
+            f"the ring takes events of {ring._cursor.event_size_max} bytes", hint=f"the minimum is {size}"
         )
     return 0
 
 
 cdef void set_head(Head *head, uint8_t kind, const Pair *pair, const Item *item) noexcept nogil:
-    """The head of an event about an item in its current state, without a body."""
+    """Write the head of an event about an item in its current state, without a body."""
     memset(head, 0, sizeof(Head))
     head.item = pair.item
     head.kind = kind

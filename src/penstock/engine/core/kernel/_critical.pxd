@@ -9,13 +9,13 @@ from penstock.engine.core.kernel._withheld cimport Withheld
 from penstock.wire._packets cimport PacketStore
 
 
-cdef struct LogCursor:       # of one consumer
+cdef struct LogCursor:  # of one consumer
     bint is_behind           # the consumer is served from its own position in the log
     bint has_lost_sessions   # SESSION events may be among the events that it lost
     uint64_t position        # if behind
     uint64_t replay_end      # events before this position had been written before
     uint64_t passed          # the number of the last event of the log that the consumer got or did not need
-    uint64_t sessions_after  # the consumer was told the running sessions after the event of this number
+    uint64_t sessions_after  # the consumer was sent the running sessions after the event of this number
 
 
 cdef class CriticalClass:
@@ -27,15 +27,15 @@ cdef class CriticalClass:
     cdef PacketStore _log                   # the newest critical events; its sequence numbers are positions
     cdef uint64_t _served                   # the position of the first event that was not fanned out yet
     cdef uint64_t _served_number            # the number of the event before it
-    cdef LogCursor *_cursors                # by consumer
+    cdef LogCursor *_cursors  # by consumer
     cdef uint64_t _sessions_lost
     cdef int64_t served_ns                  # when the engine last served consumers; restart() begins intervals there
-    cdef uint8_t *_scratch                  # an event of the log, changed for one consumer
+    cdef uint8_t *_scratch  # an event of the log, adapted for one consumer
 
     # Append an event for the item's update.
     cdef void append(self, uint32_t number, const Item *item) noexcept nogil
     cdef void append_session(self, const uint8_t *body, uint32_t body_size) noexcept nogil
-    # Write events of the log to their consumers, about so many bytes at most (-1: all): how many bytes.
+    # Write events of the log to their consumers, at most about `bytes_max` (-1: all). Return the number of bytes.
     cdef int64_t fan_out(self, int64_t bytes_max, int64_t now_ns) noexcept nogil
     # If the log was filled faster than it was fanned out, report the overwritten events as lost.
     cdef void check_overwritten(self) noexcept nogil

@@ -1,7 +1,7 @@
-"""The critical class: every update, in order, from the log to each consumer that is to have it.
+"""The critical class: delivers every update, in order, from the log to its consumers.
 
-The log has the newest critical events. It is both the queue of events that were not fanned out yet and the history that
-overrun and slow consumers are served from: each of these has a position of its own in the log, and nobody waits for it.
+The log has the newest critical events. It is both the queue of events to fan out and the history for overrun and slow
+consumers: each of these has its own position in the log, and delays no other consumer.
 """
 
 cimport cython
@@ -44,7 +44,7 @@ cdef enum:
 
 
 cdef inline void swallow(Pair *pair, const Delivery *delivery, const Head *head) noexcept nogil:
-    """The pair's pending refresh covers the update. That is a loss for a consumer that should have had each update."""
+    """The pair's pending refresh covers the update, which is a loss for a consumer of every update."""
     if pair.flags & PAIR_REFRESH and delivery.version and pair.cls == CRITICAL and head.number > delivery.after and (
         head.kind == UPDATE
     ):
@@ -83,13 +83,13 @@ cdef class CriticalClass:
 
     @property
     def backlog(self) -> int:
-        """Critical events that were not fanned out yet."""
+        """Number of critical events that were not fanned out yet."""
         return self._log.next_sequence - self._served
 
     def begin_replay(self, uint32_t number, uint64_t last_number) -> bool:
-        """The consumer had updates up to `last_number` before, and is about to subscribe again: the updates since are
-        replayed instead of refreshed where subscribe() says so. False if the log does not have all of them; then the
-        consumer gets a receipt."""
+        """The consumer has updates up to `last_number` and subscribes again: later updates are replayed instead of
+        refreshed where subscribe() is told so. False if the log lacks some of them; then the consumer gets a
+        receipt."""
         cdef LogCursor *cursor = &self._cursors[number]
         cdef uint32_t at
         self.consumers.consumer(number)
@@ -98,7 +98,7 @@ cdef class CriticalClass:
             self.refreshes.note_loss(number, last_number + 1, self._served_number, OVERRUN)
             return False
         at = self.pairs.first_of(number)
-        while at != NONE: # items that the consumer gets already need no replay
+        while at != NONE:  # items that the consumer already gets need no replay
             self.pairs.deliveries[at].after = max(self.pairs.deliveries[at].after, self._served_number)
             at = self.pairs.next_of(at)
         cursor.position = self.position_after(last_number)
@@ -108,17 +108,17 @@ cdef class CriticalClass:
         return True
 
     def told_sessions(self, uint32_t number) -> None:
-        """The consumer knows the running sessions: it does not need the SESSION events that are in the log so far."""
+        """The consumer knows the running sessions: it needs none of the SESSION events in the log so far."""
         self.consumers.consumer(number)
         self._cursors[number].sessions_after = self.items.number
 
     def sessions_after(self, uint32_t number) -> int:
-        """The number of the last event before the consumer was told the running sessions; 0 if it was not told."""
+        """Number of the last event before the consumer was sent the running sessions; 0: never."""
         self.consumers.consumer(number)
         return self._cursors[number].sessions_after
 
     def take_sessions_lost(self) -> list:
-        """The consumers that lost events since the last call: SESSION events may be among them."""
+        """Consumers that lost events since the last call: SESSION events may be among them."""
         cdef uint32_t number
         cdef list found = []
         if self._sessions_lost == 0:
@@ -158,7 +158,7 @@ cdef class CriticalClass:
         return oldest == POSITION_FIRST or self._log.count and self.head_at(oldest).number <= number + 1
 
     cdef uint64_t position_after(self, uint64_t number) noexcept nogil:
-        """The position of the log's first event with a larger number, or the log's end."""
+        """Position of the log's first event with a larger number, or the log's end."""
         cdef uint64_t low = self._log.next_sequence - self._log.count, high = self._log.next_sequence, middle
         while low < high:
             middle = (low + high) // 2
@@ -185,7 +185,7 @@ cdef class CriticalClass:
                 self.consumers.wake(number)
 
     cdef void lose(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil:
-        """The log does not have these updates, which the consumer did not get."""
+        """The log lacks these updates, which the consumer did not get."""
         self.refreshes.lose(number, first, last, cause)
         self._cursors[number].has_lost_sessions = True
         self._sessions_lost += 1
@@ -198,7 +198,7 @@ cdef class CriticalClass:
         self.check_overwritten()
         while self._served < self._log.next_sequence and (bytes_max < 0 or written < bytes_max):
             place = self._log.place(self._served)
-            self._served += 1 # a consumer that falls behind at this event is behind this position
+            self._served += 1  # the position for a consumer that falls behind at this event
             if (<const Head *>(self._log.data + place.offset)).kind == SESSION:
                 written += self.fan_out_session(self._served - 1, self._log.data + place.offset, place.size)
             else:
@@ -222,7 +222,7 @@ cdef class CriticalClass:
             at = item.pairs[index]
             pair, delivery = &self.pairs.pairs[at], &self.pairs.deliveries[at]
             if pair.cls != CRITICAL and pair.program is NULL:
-                continue # only one cache line of such a pair is read
+                continue  # only one cache line of such a pair is read
             if head.number <= delivery.after or pair.flags & PAIR_REFRESH:
                 swallow(pair, delivery, head)
                 continue
@@ -240,7 +240,7 @@ cdef class CriticalClass:
         return written
 
     cdef int64_t fan_out_session(self, uint64_t position, const uint8_t *event, uint32_t size) noexcept nogil:
-        """To every consumer: one that wants nothing of the source stream can ignore the event."""
+        """Send to every consumer: those without interest in the source stream ignore the event."""
         cdef const Head *head = <const Head *>event
         cdef int64_t written = 0
         cdef uint32_t number
@@ -277,12 +277,12 @@ cdef class CriticalClass:
         cdef uint32_t define_size = self.consumers.define_size(pair)
         cdef bint is_owed = pair.merged and self.consumers.is_ordered(pair)
         if define_size and consumer.removes:
-            return False # the item that had this number before is to be removed first
+            return False  # the item that had this number before must be removed first
         if define_size or is_owed:
             if consumer.queue is not NULL and not self.consumers.has_room(consumer, define_size + size):
                 return False
             self.consumers.define(number, pair)
-        if is_owed and head.kind == UPDATE: # a withdrawal cancels the value that the pair is owed
+        if is_owed and head.kind == UPDATE:  # a withdrawal cancels the pending value
             event = self.with_pending(pair, event)
             is_summed = False
         if is_summed:
@@ -298,7 +298,7 @@ cdef class CriticalClass:
         return True
 
     cdef const uint8_t *with_pending(self, Pair *pair, const uint8_t *event) noexcept nogil:
-        """The event merged with the value that the pair is owed, in the scratch buffer."""
+        """The event merged with the pair's pending value, in the scratch buffer."""
         cdef const Item *item = &self.items.items[pair.item]
         cdef Head *head = <Head *>self._scratch
         if event != self._scratch:
@@ -338,7 +338,7 @@ cdef class CriticalClass:
         read_number = last_number
         self.refreshes.repeat_receipts(number, last_number)
         is_kept = self.mark_repairs(number, &last_number)
-        if last_number > read_number: # SESSION events between the two are not replayed
+        if last_number > read_number:  # SESSION events in between are not replayed
             cursor.has_lost_sessions = True
             self._sessions_lost += 1
         if not is_kept:
@@ -351,8 +351,8 @@ cdef class CriticalClass:
         return is_kept
 
     cdef bint mark_repairs(self, uint32_t number, uint64_t *last_number) noexcept nogil:
-        """Mark pairs whose events may be lost: they are refreshed unless the replay covers them. `last_number` is moved
-        forward to where the first of them was owed something. True if the log has all updates since then."""
+        """Mark pairs whose events may be lost: they are refreshed unless the replay covers them. `last_number` is
+        moved to where the first of them had a pending value. True if the log has all updates since then."""
         cdef uint32_t at = self.pairs.first_of(number)
         cdef uint64_t first = self._served_number, last = last_number[0]
         cdef Pair *pair
@@ -366,7 +366,7 @@ cdef class CriticalClass:
             ):
                 if pair.cls == CRITICAL:
                     first = min(first, delivery.since)
-                if pair.merged and self.consumers.is_ordered(pair): # its value is newer than the first replayed events
+                if pair.merged and self.consumers.is_ordered(pair):  # its value is newer than the first replayed events
                     self.refreshes.note_loss(
                         number, min(last, delivery.after) + 1, max(last + 1, self._served_number), OVERRUN
                     )
@@ -378,7 +378,7 @@ cdef class CriticalClass:
                 ):
                     self.refreshes.note_loss(number, last + 1, max(last + 1, self._served_number), OVERRUN)
                 else:
-                    delivery.after = delivery.since # updates before a refresh may be lost as well
+                    delivery.after = delivery.since  # updates before a refresh may be lost too
                     if delivery.begun < delivery.since and last < delivery.since:
                         self.refreshes.note_loss(number, last + 1, delivery.since, OVERRUN)
             at = delivery.next
@@ -416,7 +416,7 @@ cdef class CriticalClass:
     cdef bint replay_event(
         self, uint32_t number, uint32_t at, uint8_t *event, uint32_t size, int64_t now_ns
     ) noexcept nogil:
-        """Give the pair the event, if it needs it. False if there was no room."""
+        """Deliver the event to the pair, if needed. False if there was no room."""
         cdef const Head *head = <const Head *>event
         cdef Consumer *consumer = &self.consumers.consumers[number]
         cdef Pair *pair = &self.pairs.pairs[at]
@@ -440,7 +440,7 @@ cdef class CriticalClass:
         return True
 
     cdef bint replay_session(self, uint32_t number, const uint8_t *event, uint32_t size) noexcept nogil:
-        """False if there was no room. An event older than what the consumer was told is skipped."""
+        """False if there was no room. An event older than the consumer's sessions is skipped."""
         cdef LogCursor *cursor = &self._cursors[number]
         cdef Consumer *consumer = &self.consumers.consumers[number]
         if (<const Head *>event).number <= cursor.sessions_after:
@@ -452,7 +452,7 @@ cdef class CriticalClass:
         return True
 
     cdef const uint8_t *marked_replayed(self, const LogCursor *cursor, const uint8_t *event, uint32_t size) noexcept nogil:
-        """The event, flagged in the scratch buffer if it had been written to the consumer before."""
+        """The event, flagged in the scratch buffer if it was written to the consumer before."""
         if cursor.position >= cursor.replay_end:
             return event
         memcpy(self._scratch, event, size)

@@ -14,17 +14,17 @@ from penstock.engine.core.kernel._withheld cimport Withheld
 from penstock.wire._codec cimport MessageView
 
 
-cdef struct Update:          # of an item
+cdef struct Update:  # of an item
     const uint8_t *record
-    uint64_t version         # 0: one more than before
+    uint64_t version  # 0: one more than before
     int64_t started_ns
     uint32_t size
-    uint32_t merged          # updates that it stands for
+    uint32_t merged  # number of updates that it represents
     uint16_t model_version
-    const uint8_t *origin    # NULL: the message does not name its source stream
+    const uint8_t *origin  # NULL: the message has no source stream
 
 
-cdef struct Selection:       # how a consumer gets items
+cdef struct Selection:  # how a consumer gets items
     uint8_t cls
     uint8_t served
     int64_t interval_ns
@@ -36,23 +36,23 @@ cdef class Distributor:
     cdef readonly Consumers consumers
     cdef readonly Regions regions
     cdef readonly CriticalClass critical
-    cdef readonly Metering metering         # None: the metered class is not served
+    cdef readonly Metering metering  # None: the metered class is not served
     cdef AdaptiveClass _adaptive
     cdef MeteredClass _metered
     cdef Withheld _withheld
     cdef Refreshes _refreshes
-    cdef dict _programs                     # by pair: keeps the programs that pairs point to
+    cdef dict _programs  # by pair: keeps the programs that pairs point to
     cdef uint64_t _lost_number              # the number at which updates were last reported lost upstream
-    cdef readonly int64_t budget_bytes      # what publish() and distribute() write at once; -1: all
-    cdef readonly uint64_t oversized        # messages that are longer than a record may be
-    cdef readonly uint64_t fragments        # parts of messages, which are not reassembled here
-    cdef uint64_t _untaken                  # updates that were counted and could not be taken
-    cdef uint16_t _feed                     # the feed of the batch in hand, by the caller's number
-    cdef uint32_t _feed_checksum            # of the name of that feed
-    cdef list _feed_checksums               # by the number of the feed
+    cdef readonly int64_t budget_bytes  # bytes that publish() and distribute() write at once; -1: no limit
+    cdef readonly uint64_t oversized  # messages larger than a record
+    cdef readonly uint64_t fragments  # message fragments, which are not reassembled here
+    cdef uint64_t _untaken  # updates that were counted but could not be taken
+    cdef uint16_t _feed  # feed of the current batch, by the caller's number
+    cdef uint32_t _feed_checksum  # of the feed's name
+    cdef list _feed_checksums  # by feed number
     cdef object _admit
-    cdef int64_t[4] _weights                # by class
-    cdef int64_t[4] _deficits               # bytes that the class may still write in its turn
+    cdef int64_t[4] _weights  # by class
+    cdef int64_t[4] _deficits  # bytes that the class may still write in its turn
     cdef int _turn
 
     # Pairs

@@ -1,8 +1,8 @@
-"""The compiled part of an engine: takes updates, and serves the consumers that want them in their classes.
+"""The compiled part of an engine: takes updates, and serves consumers in their classes.
 
-_items.pyx has the current records. _critical.pyx has the log of updates that are all sent, _withheld.pyx the updates
-that may wait, _refreshes.pyx what waits for one consumer alone; _consumers.pyx and _regions.pyx write into the sinks.
-The Distributor owns these parts, decides which of them an update goes to, and shares the output between the classes.
+_items.pyx has the current records. _critical.pyx has the log of updates that are all sent, _withheld.pyx updates that
+may wait, _refreshes.pyx events for one consumer; _consumers.pyx and _regions.pyx write into the sinks. The Distributor
+owns these parts, passes updates to them, and shares the output between the classes.
 """
 
 cimport cython
@@ -83,7 +83,7 @@ cdef enum:
 
 cdef enum Trouble:
     TROUBLE_NONE = 0
-    TROUBLE_UNKNOWN = 1      # the message's item does not exist
+    TROUBLE_UNKNOWN = 1  # the message's item does not exist
     TROUBLE_MEMORY = 2
 
 
@@ -91,7 +91,7 @@ cdef enum Trouble:
 cdef class Distributor:
     """Used by one thread at a time. With `metering` None, the metered class is not served.
 
-    `admit(topic, model_id, model_version)` decides about an item that does not exist: its number, or None.
+    `admit(topic, model_id, model_version)` decides on an item that does not exist: it returns a number or None.
     """
 
     def __cinit__(
@@ -121,7 +121,7 @@ cdef class Distributor:
     # Consumers
 
     def detach(self, uint32_t number) -> None:
-        """Drop the consumer and its pairs. Its sinks stay the caller's."""
+        """Drop the consumer and its pairs. The caller owns its sinks."""
         self.consumers.consumer(number)
         while self.pairs.first_of(number) != NONE:
             self.drop_pair(self.pairs.first_of(number))
@@ -171,7 +171,7 @@ cdef class Distributor:
         return is_kept
 
     def serve_consumer(self, uint32_t number, int64_t now_ns) -> None:
-        """Write what waits for one consumer, as after a subscription."""
+        """Write the events that wait for one consumer, for example after a subscription."""
         cdef Consumer *consumer = self.consumers.consumer(number)
         with nogil:
             renew_allowance(consumer, now_ns)
@@ -179,7 +179,7 @@ cdef class Distributor:
             self.consumers.ring_bells()
 
     def refresh_withdrawn(self, uint32_t number) -> None:
-        """The consumer may have records that were withdrawn since: report each withdrawal."""
+        """The consumer may have records that have been withdrawn: report each withdrawal."""
         cdef uint32_t at
         self.consumers.consumer(number)
         at = self.pairs.first_of(number)
@@ -189,7 +189,7 @@ cdef class Distributor:
             at = self.pairs.next_of(at)
 
     def counts(self, uint32_t number) -> dict:
-        """Counts of the consumer, by name."""
+        """Counters of the consumer, by name."""
         cdef const Consumer *consumer = self.consumers.consumer(number)
         counts = {
             "items": self.pairs.count_of(number),
@@ -212,11 +212,11 @@ cdef class Distributor:
         self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
         int64_t interval_ns, int64_t now_ns, replayed_after = None,
     ) -> list:
-        """One more subscription of the consumer has these items; returns those that another one has already. The others
-        wait for their refresh. They are sent in the class `cls`, unless a `program` selects the class of each record,
-        which is mapped by `served` (two bits for each class). `interval_ns` is that of the metered class, 0 for none.
-        With `replayed_after`, see begin_replay(), items need no refresh if the log has all their updates since. After
-        a LimitError nothing has changed."""
+        """Add items to a new subscription of the consumer. Return the items that another subscription already has;
+        the others wait for their refresh. They are sent in the class `cls`, unless a `program` selects the class of
+        each record, which is mapped by `served` (two bits per class). `interval_ns` is that of the metered class, 0
+        for none. With `replayed_after`, see begin_replay(), items need no refresh if the log has all their updates
+        since. After a LimitError nothing has changed."""
         cdef Selection selection = make_selection(cls, served, program, interval_ns)
         cdef int64_t after = -1 if replayed_after is None else replayed_after
         cdef uint32_t fresh = 0, at
@@ -237,8 +237,8 @@ cdef class Distributor:
         return had
 
     def unsubscribe(self, uint32_t number, uint32_t item, bint is_told = False) -> int:
-        """One subscription less has the item; returns how many still do. If none does, the consumer is told unless it
-        knows."""
+        """Remove the item from one subscription. Return the number of subscriptions that still have it. If it is 0,
+        the consumer is notified unless it knows."""
         cdef uint32_t at
         self.consumers.consumer(number)
         at = self.pairs.find(number, item)
@@ -256,9 +256,9 @@ cdef class Distributor:
         self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
         int64_t interval_ns, int64_t now_ns, bint is_sole = False,
     ) -> list:
-        """Send items in another class, see subscribe(). A refresh replaces values that are owed in the former class. If
-        it `is_sole`, items that several subscriptions have are not changed, but returned. Items that the consumer does
-        not get are skipped."""
+        """Send items in another class, see subscribe(). A refresh replaces pending values of the former class. With
+        `is_sole`, items of several subscriptions are returned unchanged. Items that the consumer does not get are
+        skipped."""
         cdef Selection selection = make_selection(cls, served, program, interval_ns)
         cdef uint32_t at
         cdef Py_ssize_t row
@@ -294,7 +294,7 @@ cdef class Distributor:
             ):
                 self._refreshes.note_loss(number, replayed_after + 1, entry.number, OVERRUN)
         elif entry.flags & ITEM_WITHDRAWN and replayed_after >= 0:
-            self._refreshes.add(at, PAIR_REPAIR) # the consumer may have the record that was withdrawn
+            self._refreshes.add(at, PAIR_REPAIR)  # the consumer may have the withdrawn record
         elif selection.interval_ns:
             self.metering.live(at, now_ns - selection.interval_ns)
         delivery.begun = delivery.since = delivery.after
@@ -323,7 +323,7 @@ cdef class Distributor:
         self._metered.end(at)
         pair.flags &= ~PAIR_PENDING
         if is_moved:
-            self.pairs.deliveries[at].written = 0 # the region's record is older than what the consumer was sent
+            self.pairs.deliveries[at].written = 0  # the region's record is older than the last one sent
         if is_owed or is_moved and self.items.items[pair.item].flags & ITEM_RECORDED:
             discard(pair, &self.items.items[pair.item])
             self._refreshes.add(at, 0)
@@ -370,7 +370,7 @@ cdef class Distributor:
         int64_t started_ns, uint64_t version, int64_t now_ns, uint32_t merged = 1, source = None,
         uint32_t session_id = 0,
     ) -> bool:
-        """Take one update, which stands for `merged` updates, and serve the consumers of its item. Version 0 means one
+        """Take one update, which represents `merged` updates, and serve the consumers of its item. Version 0: one
         more than before. `source` is the feed's number, the source stream and the tag of its session, if known;
         `session_id` replaces it in an update of an upstream node. False if the item is not admitted."""
         cdef Py_buffer content
@@ -432,10 +432,10 @@ cdef class Distributor:
                 pair, delivery = &self.pairs.pairs[item.pairs[at]], &self.pairs.deliveries[item.pairs[at]]
                 consumer = pair.consumer
                 if is_there and (pair.cls != CRITICAL and pair.program is NULL or delivery.version != version):
-                    continue # the consumer has the record, or its pending refresh or value covers it
-                if not is_there: # even with the same version: another plant may have counted it
+                    continue  # the consumer has the record, or its pending refresh or value covers it
+                if not is_there:  # even with the same version: another plant may have counted it
                     delivery.written = 0
-                    delivery.since = item.number # updates before it do not lead up to this record
+                    delivery.since = item.number  # earlier updates do not lead to this record
                     if delivery.version == 0:
                         delivery.begun = item.number
                 discard(pair, item)
@@ -451,7 +451,7 @@ cdef class Distributor:
         self._feed_checksums[feed] = checksum
 
     def lose_upstream(self, int64_t now_ns) -> None:
-        """Updates were lost upstream, an unknown number of them: they count as one."""
+        """An unknown number of updates was lost upstream; they count as one."""
         cdef uint32_t number
         self._lost_number = self.items.next_number()
         for number in range(self.consumers.consumers_max):
@@ -461,7 +461,7 @@ cdef class Distributor:
         self.consumers.ring_bells()
 
     def withdraw(self, bytes topic not None, uint16_t model_id, uint64_t version, int64_t now_ns) -> bool:
-        """The upstream node has withdrawn the item's record: withdraw it here. False if the item had none."""
+        """The upstream node has withdrawn the item's record: withdraw it here. False if there was none."""
         cdef uint32_t number = NONE
         if len(topic) <= TOPIC_SIZE_MAX:
             number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
@@ -474,7 +474,7 @@ cdef class Distributor:
         return True
 
     def withdraw_items(self, numbers not None, int64_t now_ns) -> int:
-        """Withdraw the records of these items; returns how many had one."""
+        """Withdraw the records of these items. Return the number of withdrawn records."""
         cdef uint32_t number
         cdef int count = 0
         for number in numbers:
@@ -489,8 +489,8 @@ cdef class Distributor:
     def withdraw_stream(
         self, uint16_t feed, uint32_t stream, uint16_t session_tag, bint is_begun, int64_t now_ns
     ) -> int:
-        """Withdraw records that came from a source stream: if this session `is_begun`, those of other sessions, else
-        those of this session, which is over. Without a tag, those of all sessions. Returns how many there were."""
+        """Withdraw records of a source stream: if this session `is_begun`, those of other sessions, otherwise those
+        of this session, which has ended. Without a tag, those of all sessions. Return their number."""
         cdef uint32_t number
         cdef const Item *item
         cdef int count = 0
@@ -509,9 +509,9 @@ cdef class Distributor:
         return count
 
     def withdraw_sessions(self, ended not None, running not None, int64_t now_ns) -> int:
-        """The node above says that sessions `ended`: withdraw their records, and of the records from before the last
-        loss those of sessions that are not `running`. Both are collections of session ids. Returns how many records
-        there were."""
+        """The upstream node reports that sessions have `ended`: withdraw their records, and among records from
+        before the last loss those of sessions that are not `running`. Both are collections of session ids. Return
+        the number of records."""
         cdef uint32_t number, session_id
         cdef const Item *item
         cdef int count = 0
@@ -531,7 +531,7 @@ cdef class Distributor:
     def send_session(self, bytes body not None, int64_t now_ns) -> None:
         """Send a SESSION event to all consumers, in order with the updates of the critical class."""
         if not 1 <= len(body) <= SESSION_SIZE_MAX:
-            raise LocalProtocolError(f"a session event has 1 to {SESSION_SIZE_MAX} bytes, not {len(body)}")
+            raise LocalProtocolError(f"the session event has {len(body)} bytes, the limit is {SESSION_SIZE_MAX}")
         self.items.next_number()
         self.critical.append_session(<const uint8_t *>body, <uint32_t>len(body))
         with nogil:
@@ -539,18 +539,18 @@ cdef class Distributor:
             self.consumers.ring_bells()
 
     def send_session_to(self, uint32_t number, bytes body not None) -> bool:
-        """Send a SESSION event to one consumer, ahead of the refreshes that wait for it. False if there is no room, or if
-        older events wait for the consumer in the log."""
+        """Send a SESSION event to one consumer, before its waiting refreshes. False if there is no room, or if older
+        events wait for the consumer in the log."""
         self.consumers.consumer(number)
         if self.critical.is_behind(number):
             return False
         if not 1 <= len(body) <= SESSION_SIZE_MAX:
-            raise LocalProtocolError(f"a session event has 1 to {SESSION_SIZE_MAX} bytes, not {len(body)}")
+            raise LocalProtocolError(f"the session event has {len(body)} bytes, the limit is {SESSION_SIZE_MAX}")
         return self.critical.write_session(number, <const uint8_t *>body, <uint32_t>len(body))
 
     def distribute(self, MessageBatch messages not None, int64_t now_ns, int64_t started_ns, uint16_t feed = 0) -> int:
-        """Take all messages of a batch as updates, and serve the consumers of their items; returns how many were taken.
-        `feed` is the caller's number of the feed that the messages came from."""
+        """Take all messages of a batch as updates, and serve the consumers of their items. Return the number of
+        messages taken. `feed` is the caller's number of the messages' feed."""
         cdef Py_ssize_t done = 0
         cdef int trouble
         cdef const MessageView *message
@@ -576,7 +576,7 @@ cdef class Distributor:
         return self.items.number - self._untaken - before
 
     def serve(self, int64_t now_ns, int64_t budget_bytes = -1) -> int:
-        """Write events that wait, at most about `budget_bytes`; returns how many bytes, not counting refreshes and
+        """Write waiting events, at most about `budget_bytes`. Return the number of bytes without refreshes and
         replays, which are paced separately."""
         cdef int64_t written
         with nogil:
@@ -587,17 +587,17 @@ cdef class Distributor:
 
     @property
     def has_backlog(self) -> bool:
-        """True if critical or adaptive updates wait for serve() and could be written. Metering has its own deadline."""
+        """True if critical or adaptive updates wait for serve() and can be written. Metering has its own deadline."""
         return self.is_backlogged(CRITICAL) or self.is_backlogged(ADAPTIVE)
 
     cdef int choose_feed(self, uint16_t feed) except -1:
-        """The feed of the updates that are taken next."""
+        """Set the feed of the following updates."""
         self._feed = feed
         self._feed_checksum = self._feed_checksums[feed] if feed < len(self._feed_checksums) else 0
         return 0
 
     cdef void note_source(self, Item *item, uint32_t stream, uint16_t session_tag) noexcept nogil:
-        """The item's next record comes from this stream of the chosen feed, in this session."""
+        """The item's next record comes from this stream of the current feed, in this session."""
         cdef uint8_t[6] named
         if item.flags & ITEM_SOURCED and (
             item.feed == self._feed and item.stream == stream and item.session_tag == session_tag
@@ -612,10 +612,10 @@ cdef class Distributor:
             item.session_id = crc32c_extend(self._feed_checksum, named, sizeof(named))
 
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF:
-        """The number of an item, which may be new; NONE if it is not admitted."""
+        """The number of an item, possibly a new one; NONE if it is not admitted."""
         cdef uint32_t number = NONE
         if size > record_size_max:
-            raise LocalProtocolError(f"a record has at most {record_size_max} bytes, not {size}")
+            raise LocalProtocolError(f"the record has {size} bytes, the limit is {record_size_max}")
         if len(topic) <= TOPIC_SIZE_MAX:
             number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
         if number != NONE:
@@ -624,8 +624,8 @@ cdef class Distributor:
         return NONE if admitted is None else admitted
 
     cdef bint note_missed(self, const Item *item) noexcept nogil:
-        """Updates of the item were lost upstream: note a loss for the consumers that have its record, unless they were
-        told since. True if there are any; they are to be served when the item has its new record."""
+        """Updates of the item were lost upstream: note a loss for the consumers that have its record, unless they
+        know already. True if there are any; they are served when the item has its new record."""
         cdef uint32_t at
         cdef const Pair *pair
         cdef const Delivery *delivery
@@ -668,7 +668,7 @@ cdef class Distributor:
                 is_critical = True
             elif cls and (
                 not pair.flags & PAIR_REFRESH
-                or self.pairs.deliveries[at].version and self.regions.takes(pair) # to count the update as merged
+                or self.pairs.deliveries[at].version and self.regions.takes(pair)  # count the update as merged
             ):
                 self._withheld.add(at, item, cls, now_ns)
         if is_critical:
@@ -681,7 +681,7 @@ cdef class Distributor:
         return 0
 
     cdef void withdraw_item(self, uint32_t number, uint64_t version, int64_t now_ns) noexcept nogil:
-        """Treated like an update after which the item has no record."""
+        """Handle a withdrawal like an update after which the item has no record."""
         cdef Item *item = &self.items.items[number]
         cdef bint is_critical = item.flags & ITEM_LOGGED
         cdef uint32_t index
@@ -748,7 +748,7 @@ cdef class Distributor:
         return TROUBLE_NONE
 
     cdef void prefetch_first(self, const Item *item) noexcept nogil:
-        """Prefetch what an update of the item needs first; the processor goes on with the interest list by itself."""
+        """Prefetch the first memory that an update of the item needs; the hardware prefetches the interest list."""
         cdef uint32_t index
         prefetch_span(<const uint8_t *>item.pairs, min(item.pair_count, <uint32_t>LIST_AHEAD) * sizeof(uint32_t))
         prefetch_span(item.record, item.record_size)
@@ -783,7 +783,7 @@ cdef class Distributor:
             self.catch_up(self.consumers.take_paced(at, now_ns), now_ns)
 
     cdef void catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil:
-        """Write what waits for the consumer, in order: refreshes, updates of the log, then values that were withheld."""
+        """Write the consumer's waiting events, in order: refreshes, updates of the log, then withheld values."""
         self.critical.served_ns = now_ns
         if self._refreshes.write(number, now_ns) and self.replay(number, now_ns):
             self._withheld.resume(number, now_ns)
@@ -791,7 +791,7 @@ cdef class Distributor:
             self.consumers.wait(number)
 
     cdef bint replay(self, uint32_t number, int64_t now_ns) noexcept nogil:
-        """Bring a consumer that is behind to where the others are. False if there was no room."""
+        """Bring a consumer that is behind to the current position. False if there was no room."""
         if self.critical.is_behind(number) and not self.critical.replay(number, now_ns):
             return False
         if self._refreshes.is_repairing(number):
@@ -799,7 +799,7 @@ cdef class Distributor:
         return self._refreshes.write(number, now_ns)
 
     cdef int64_t serve_classes(self, int64_t budget_bytes, int64_t now_ns) noexcept nogil:
-        """Deficit round-robin: in its turn, a class with a backlog may write bytes in proportion to its weight, and the
+        """Deficit round-robin: in its turn, a class with a backlog may write bytes in proportion to its weight; an
         excess is deducted from its next turn."""
         cdef int64_t left = budget_bytes, written
         cdef int idle = 0
@@ -821,7 +821,7 @@ cdef class Distributor:
                     left -= written
                     idle = 0 if written else idle + 1
                     if left <= 0 and self._deficits[self._turn] > 0:
-                        break # its turn continues next time
+                        break  # its turn continues at the next call
             self._turn = self._turn % CLASS_COUNT + 1
         return budget_bytes - left
 
@@ -838,5 +838,5 @@ cdef class Distributor:
 
 cdef Selection make_selection(uint8_t cls, uint8_t served, ClassProgram program, int64_t interval_ns) noexcept:
     if cls == METERED and program is None and interval_ns == 0:
-        cls = CRITICAL # without a rate every update is sent
+        cls = CRITICAL  # without a rate, every update is sent
     return Selection(cls, served, interval_ns)

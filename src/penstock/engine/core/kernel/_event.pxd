@@ -1,45 +1,45 @@
-"""The layout of an event of the distribution engine; docs/reference/protocol/distribution.md draws it.
+"""The layout of an event of the distribution engine; docs/reference/protocol/distribution.md has a drawing.
 
-This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
-names from penstock.engine.core.kernel._event.
+Only this file defines the layout in numbers. Compiled code cimports it, Python imports the same names from
+penstock.engine.core.kernel._event.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 cpdef enum EventKind:
-    """What an event says."""
-    DEFINE = 1   # an item's number, topic, model, and slot in a region; before its first other event
+    """The kind of an event."""
+    DEFINE = 1  # an item's number, topic, model, and slot in a region; precedes its other events
     REFRESH = 2  # the item's current record
-    UPDATE = 3   # the record after an update, or after several
-    RECEIPT = 4  # what this consumer did not get
-    REMOVE = 5   # the item is gone for this consumer
-    LIVE = 6     # all refreshes of a subscription have been sent
-    NOTICE = 7   # the item's record in the consumer's region was written
-    WITHDRAW = 8 # the item has no current record: the session that its last one came from is over
+    UPDATE = 3  # the record after one or more updates
+    RECEIPT = 4  # updates that this consumer did not get
+    REMOVE = 5  # the consumer no longer gets the item
+    LIVE = 6  # all refreshes of a subscription have been sent
+    NOTICE = 7  # the item's record in the consumer's region was written
+    WITHDRAW = 8  # the item has no current record: the session of its last one has ended
     SESSION = 9  # a session of a source stream began or ended
 
 
 cpdef enum TransmissionClass:
-    """How a consumer gets an item."""
-    CRITICAL = 1 # every update, in order
-    ADAPTIVE = 2 # the newest record whenever there is room
-    METERED = 3  # no more than so many per second
+    """The delivery class of an item."""
+    CRITICAL = 1  # every update, in order
+    ADAPTIVE = 2  # the newest record whenever there is room
+    METERED = 3  # a limited number of updates per second
 
 
 cpdef enum EventFlag:
     AFTER_OVERRUN = 1  # a refresh that repairs a loss
-    REPLAYED = 2       # an update out of the history
-    NONCONFLATABLE = 4 # each update of the item counts
-    AS_REFRESH = 8     # a withdrawal that stands where a refresh would
+    REPLAYED = 2  # an update from the history
+    NONCONFLATABLE = 4  # no update of the item may be merged
+    AS_REFRESH = 8  # a withdrawal in place of a refresh
 
 
 cpdef enum ReceiptCause:
-    """Why a consumer did not get updates."""
-    OVERRUN = 1  # it was overrun, and the history does not go back that far
-    SLOW = 2     # its session took events too slowly for the history
-    UPSTREAM = 3 # they never came to this node
-    SATURATED = 4 # the node's output was too small for what it took
+    """The reason why a consumer did not get updates."""
+    OVERRUN = 1  # it was overrun, and the history is too short
+    SLOW = 2  # its session read events too slowly for the history
+    UPSTREAM = 3  # they did not reach this node
+    SATURATED = 4  # the node's output could not keep up with its input
 
 
 cpdef enum:
@@ -67,8 +67,8 @@ cpdef enum:
 
 
 cdef enum:
-    ITEM_ALL = 0xFFFFFFFF  # the item of what concerns all of the consumer's; ALL_ITEMS in Python
-    SLOT_NONE = 0xFFFFFFFF # the item's record is in no region; NO_SLOT in Python
+    ITEM_ALL = 0xFFFFFFFF  # the item number in events about all items of the consumer; ALL_ITEMS in Python
+    SLOT_NONE = 0xFFFFFFFF  # the item's record is in no region; NO_SLOT in Python
 
 
 cdef struct Head:
@@ -83,16 +83,16 @@ cdef struct Head:
     uint16_t model_id
     uint16_t model_version
     uint32_t body_size
-    uint32_t slot       # of UPDATE and REFRESH: the session of the record (engine/core/session_events.py), 0 if unknown
+    uint32_t slot  # in UPDATE and REFRESH: the session of the record (engine/core/session_events.py), 0 if unknown
 
 
-# The bytes an event with such a body takes.
+# The size of an event with this body size.
 cdef inline uint32_t event_size(uint32_t body_size) noexcept nogil:
     return EVENT_HEAD_SIZE + ((body_size + EVENT_PADDING - 1) & ~<uint32_t>(EVENT_PADDING - 1))
 
 
 cdef inline void write_event(uint8_t *out, const Head *head, const void *body) noexcept nogil:
-    """Head, body and padding: event_size(head.body_size) bytes."""
+    """Write head, body and padding: event_size(head.body_size) bytes."""
     cdef uint32_t end = EVENT_HEAD_SIZE + head.body_size
     memcpy(out, head, EVENT_HEAD_SIZE)
     if head.body_size:
@@ -102,5 +102,5 @@ cdef inline void write_event(uint8_t *out, const Head *head, const void *body) n
         end += 1
 
 
-# Read an event that begins `data`: its size, or 0 if these bytes do not begin with a whole event.
+# Read the event at the beginning of `data`. Return its size, or 0 if there is no complete event.
 cdef uint32_t read_head(const uint8_t *data, uint64_t size, Head *head) noexcept nogil

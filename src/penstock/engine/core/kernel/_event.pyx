@@ -1,4 +1,4 @@
-"""Events of the distribution engine, as Python reads and makes them."""
+"""Events of the distribution engine, read and made in Python."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -16,13 +16,13 @@ assert sizeof(Head) == EVENT_HEAD_SIZE
 cdef uint32_t body_size_max = max(RECORD_SIZE_MAX, TOPIC_SIZE_MAX)
 
 ALL_ITEMS = <uint32_t>ITEM_ALL
-"""The item of a RECEIPT or LIVE: all of the consumer's."""
+"""The item of a RECEIPT or LIVE event: all items of the consumer."""
 
 NO_SLOT = <uint32_t>SLOT_NONE
 """The slot of a DEFINE: the item's record is in no region."""
 
 EVENT_SIZE_MAX = event_size(body_size_max)
-"""Bytes of an event: the least `event_size_max` of a ring for records of any size."""
+"""Maximum size of an event: the minimum `event_size_max` of a ring for records of any size."""
 
 
 cdef uint32_t read_head(const uint8_t *data, uint64_t size, Head *head) noexcept nogil:
@@ -46,12 +46,12 @@ cdef uint32_t read_head(const uint8_t *data, uint64_t size, Head *head) noexcept
 
 cdef enum:
     TOPIC_MAX = 255
-    SESSION_MAX = 256 # so that the smallest ring of notices takes it
+    SESSION_MAX = 256  # so that the smallest ring of notices has room
 
 assert TOPIC_MAX == TOPIC_SIZE_MAX
 
 SESSION_SIZE_MAX = SESSION_MAX
-"""Bytes of the body of a SESSION event."""
+"""Maximum size of the body of a SESSION event."""
 
 
 @cython.final
@@ -59,7 +59,7 @@ SESSION_SIZE_MAX = SESSION_MAX
 cdef class Event:
     """One event: the fields of its head, and its `body` as bytes.
 
-    `cls` is a TransmissionClass, `kind` an EventKind; `merged` says how many updates an UPDATE stands for.
+    `cls` is a TransmissionClass, `kind` an EventKind; `merged` is the number of updates that an UPDATE represents.
     """
 
     cdef Head head
@@ -114,30 +114,30 @@ cdef class Event:
 
     @property
     def session_id(self) -> int:
-        """Of an UPDATE or REFRESH: the session of the record (engine/core/session_events.py); 0 if unknown."""
+        """The session of the record in an UPDATE or REFRESH (engine/core/session_events.py); 0 if unknown."""
         return self.head.slot if self.head.kind == UPDATE or self.head.kind == REFRESH else 0
 
     @property
     def topic(self) -> bytes:
-        """Of a DEFINE."""
+        """The topic in a DEFINE event."""
         self.check_kind(DEFINE)
         return self.body
 
     @property
     def subscription(self) -> int:
-        """Of a LIVE."""
+        """The subscription in a LIVE event."""
         self.check_kind(LIVE)
         return load_u32(<const uint8_t *>PyBytes_AS_STRING(self.body))
 
     @property
     def session(self) -> bytes:
-        """Of a SESSION: a SessionEvent as JSON."""
+        """The session in a SESSION event: a SessionEvent as JSON."""
         self.check_kind(SESSION)
         return self.body
 
     @property
     def lost(self) -> tuple:
-        """Of a RECEIPT: the first and the last number, and the ReceiptCause."""
+        """The first and last number, and the ReceiptCause, in a RECEIPT event."""
         self.check_kind(RECEIPT)
         cdef const uint8_t *body = <const uint8_t *>PyBytes_AS_STRING(self.body)
         return load_u64(body + RECEIPT_FIRST_AT), load_u64(body + RECEIPT_LAST_AT), body[RECEIPT_CAUSE_AT]
@@ -152,7 +152,7 @@ cdef class Event:
 
 
 def read_events(data) -> list:
-    """All events of a block, which has whole events; anything else is a RemoteProtocolError."""
+    """Split a block of complete events. Raises RemoteProtocolError for anything else."""
     cdef Py_buffer buffer
     cdef uint64_t at = 0, size
     cdef uint32_t taken
@@ -180,12 +180,12 @@ def make_event(
     uint64_t version = 0, int64_t started_ns = 0, uint32_t merged = 0, uint16_t model_id = 0,
     uint16_t model_version = 0, uint32_t slot = 0,
 ) -> bytes:
-    """The bytes of an event: for whoever speaks to a consumer beside the engine, and for tests."""
+    """Encode an event, for tests and for other senders than the engine."""
     cdef Head head
     cdef const uint8_t[::1] content = body
     cdef bytes made
     if content.shape[0] > body_size_max:
-        raise LocalProtocolError(f"an event's body has at most {body_size_max} bytes, not {content.shape[0]}")
+        raise LocalProtocolError(f"the event's body has {content.shape[0]} bytes, the limit is {body_size_max}")
     head = Head(
         item, kind, cls, flags, number, version, started_ns, merged, model_id, model_version,
         <uint32_t>content.shape[0], slot,

@@ -25,7 +25,7 @@ cdef uint32_t NONE = UINT32_MAX
 
 
 cdef class Items:
-    """Items by number, and by topic and model. Numbers are dense; that of an item that was removed is given out again."""
+    """Items by number, and by topic and model. Numbers are dense; the numbers of removed items are reused."""
 
     def __cinit__(self, uint32_t items_max, uint64_t seed):
         self.items_max = items_max
@@ -66,7 +66,7 @@ cdef class Items:
         cdef uint32_t number, at_once = self.used + 1
         cdef uint16_t size = <uint16_t>len(topic)
         if at_once > self.items_max:
-            raise LimitError(f"there are {self.items_max} items already", hint="raise items_max")
+            raise LimitError(f"the limit of {self.items_max} items is reached", hint="raise items_max")
         if 2 * <uint64_t>at_once > self._mask + 1:
             self.allot(2 * (self._mask + 1))
         number = self._free.pop() if self._free else self.grown()
@@ -98,7 +98,7 @@ cdef class Items:
         return number
 
     def remove(self, uint32_t number) -> None:
-        """Nobody gets it any more: its number is free."""
+        """Remove an item without consumers and free its number."""
         cdef Item *item = self.item(number)
         cdef uint64_t hole, at, home
         if item.pair_count:
@@ -106,7 +106,7 @@ cdef class Items:
         hole = item.hash & self._mask
         while self._slots[hole] != number:
             hole = (hole + 1) & self._mask
-        # move what was pushed on by a collision back into the hole, so that every probe still finds its item
+        # move entries displaced by a collision back into the hole, so that every probe still finds its item
         at = hole
         while True:
             at = (at + 1) & self._mask
@@ -123,7 +123,7 @@ cdef class Items:
         self.used -= 1
 
     def rank_count(self, uint16_t model_id) -> int:
-        """Ranks of the model's items are below this."""
+        """Upper bound of the ranks of the model's items."""
         return self._ranks.get(model_id, (0,))[0]
 
     def is_known(self, uint32_t number) -> bool:
@@ -134,7 +134,7 @@ cdef class Items:
         return PyBytes_FromStringAndSize(<const char *>item.topic, item.topic_size)
 
     def model(self, uint32_t number) -> tuple:
-        """Id and version of its model."""
+        """Id and version of the item's model."""
         cdef const Item *item = self.item(number)
         return item.model_id, item.model_version
 
@@ -146,12 +146,12 @@ cdef class Items:
         return PyBytes_FromStringAndSize(<const char *>item.record, item.record_size)
 
     def position(self, uint32_t number) -> tuple:
-        """Version and number of its last update."""
+        """Version and number of the item's last update."""
         cdef const Item *item = self.item(number)
         return item.version, item.number
 
     def source(self, bytes topic not None, uint16_t model_id) -> tuple | None:
-        """Feed, source stream and session tag of the item's last record; None if they are not known."""
+        """Feed, source stream and session tag of the item's last record; None if unknown."""
         cdef uint32_t number = NONE
         if len(topic) <= TOPIC_SIZE_MAX:
             number = self.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
@@ -160,7 +160,7 @@ cdef class Items:
         return self.items[number].feed, self.items[number].stream, self.items[number].session_tag
 
     def kinds(self, const uint32_t[::1] numbers not None) -> tuple:
-        """The kinds of these items, all bits set of one that is not there, and the versions of their models."""
+        """The kinds of these items (all bits set for a missing item), and the versions of their models."""
         kinds = numpy.full(len(numbers), NONE, numpy.uint32)
         versions = numpy.zeros(len(numbers), numpy.uint32)
         cdef uint32_t[::1] kind_rows = kinds
@@ -173,7 +173,7 @@ cdef class Items:
         return kinds, versions
 
     def redefine(self, uint16_t model_id, bint is_nonconflatable, SpanStore spans) -> None:
-        """What add() was told of the model's items is otherwise. Those that have a store keep it."""
+        """Change the arguments of add() for the model's items. Items with a store keep it."""
         cdef uint32_t number
         cdef Item *item
         if spans is not None:
@@ -195,7 +195,7 @@ cdef class Items:
             self.items[number].kind = 0
 
     def interest_count(self, uint32_t number) -> int:
-        """Consumers that get it."""
+        """Number of consumers of the item."""
         return self.item(number).pair_count
 
     def topics(self) -> tuple:
@@ -224,11 +224,11 @@ cdef class Items:
 
     cdef Item *item(self, uint32_t number) except NULL:
         if number >= self.count or not self.items[number].flags & ITEM_USED:
-            raise LocalProtocolError(f"there is no item {number}")
+            raise LocalProtocolError(f"unknown item {number}")
         return &self.items[number]
 
     cdef uint32_t find(self, const uint8_t *topic, uint16_t size, uint16_t model_id) noexcept nogil:
-        """The item's number, or NONE."""
+        """Return the item's number, or NONE."""
         cdef uint32_t hash = self.hash_of(topic, size)
         cdef uint64_t at = hash & self._mask
         cdef uint32_t number = self._slots[at]
@@ -242,7 +242,7 @@ cdef class Items:
         return NONE
 
     cdef uint32_t hash_of(self, const uint8_t *topic, uint16_t size) noexcept nogil:
-        """Nobody who chooses topics knows the seed."""
+        """The seed is secret, so that chosen topics cannot collide."""
         cdef uint64_t mixed = mix_fold(self._seed ^ size, MULTIPLIER), word
         while size >= 8:
             memcpy(&word, topic, 8)
@@ -255,7 +255,7 @@ cdef class Items:
         return <uint32_t>(mixed >> 32)
 
     cdef int keep(self, Item *item, const uint8_t *record, uint32_t size) noexcept nogil:
-        """Make it the item's current record: 0, or -1 without memory."""
+        """Store the item's current record. Return 0, or -1 without memory."""
         cdef void *bigger
         if size > item.record_capacity:
             bigger = realloc(item.record, size)
@@ -270,7 +270,7 @@ cdef class Items:
         return 0
 
     cdef uint32_t grown(self) except? 0xFFFFFFFF:
-        """A number that was never given out."""
+        """Return a number that was never used."""
         cdef uint64_t capacity = max(<uint64_t>ENTRIES_MIN, 2 * <uint64_t>self._capacity)
         cdef void *bigger
         if self.count == self._capacity:

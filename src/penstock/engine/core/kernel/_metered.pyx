@@ -1,6 +1,6 @@
-"""The metered class: each consumer gets an item's record no more often than its rate allows.
+"""The metered class: each consumer gets an item's record at most as often as its rate allows.
 
-_metering.pyx decides which pair's turn it is. A pair that is withheld waits on its timing wheel.
+_metering.pyx selects the pair whose turn it is. A withheld pair waits on the timing wheel.
 """
 
 cimport cython
@@ -22,7 +22,7 @@ from penstock.base.errors import LocalProtocolError
 crc32c_initialise()
 
 cdef enum:
-    ROUND_AHEAD = 16         # consumers whose turn comes soon, and whose memory is prefetched
+    ROUND_AHEAD = 16  # consumers whose turn comes soon, whose memory is prefetched
 
 
 @cython.final
@@ -31,7 +31,7 @@ cdef class MeteredClass:
 
     def __cinit__(self, Consumers consumers not None, Metering metering, bint drops):
         if metering is not None and metering.pairs is not consumers.pairs:
-            raise LocalProtocolError("the metering engine is of other pairs")
+            raise LocalProtocolError("the metering engine belongs to other pairs")
         self.items, self.pairs, self.consumers = consumers.items, consumers.pairs, consumers
         self.metering = metering
         self._drops = drops
@@ -39,7 +39,7 @@ cdef class MeteredClass:
     cdef void add(self, uint32_t at, const Item *item, int64_t now_ns) noexcept nogil:
         cdef Pair *pair = &self.pairs.pairs[at]
         if self.metering.offer(at, now_ns):
-            if pair.merged: # the consumer's cache line is needed only to count
+            if pair.merged:  # the consumer's cache line is needed only for counting
                 self.consumers.count_conflated(pair.consumer, METERED)
             accumulate(pair, item, not self._drops)
 
@@ -97,8 +97,8 @@ cdef class MeteredClass:
             self.metering.end(at)
 
     cdef void prefetch_round(self) noexcept nogil:
-        """Prefetch what the next values need for several consumers at a time: it is scattered over the memory, and each
-        address depends on the one before."""
+        """Prefetch the memory for the next values of several consumers: it is scattered, and each address depends on
+        the previous one."""
         cdef uint32_t[ROUND_AHEAD] ahead
         cdef uint32_t count = self.metering.look_ahead(ahead, ROUND_AHEAD), index
         cdef const Pair *pair

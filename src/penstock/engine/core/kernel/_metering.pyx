@@ -1,4 +1,4 @@
-"""The metering engine's compiled part; _metering.pxd says how it is used, metering_limits.py which rates hold."""
+"""The compiled metering engine; _metering.pxd describes its use, metering_limits.py the rates."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -14,9 +14,9 @@ cdef enum:
 
 
 cdef class Metering:
-    """Meters for `pairs` of consumers below `consumers_max`; intervals are in nanoseconds, 0 for none.
+    """Meters `pairs` of consumers below `consumers_max`; intervals are in nanoseconds, 0 for none.
 
-    `node_interval_ns` is between any two updates that are sent. Time is told with each call.
+    `node_interval_ns` is the minimum time between any two updates. Time is an argument of each call.
     """
 
     def __cinit__(self, Pairs pairs not None, uint32_t consumers_max, int64_t node_interval_ns=0):
@@ -34,7 +34,7 @@ cdef class Metering:
         free(self.turns)
 
     def limit(self, uint32_t consumer, int64_t interval_ns, int64_t now_ns) -> None:
-        """The interval between any two updates to this consumer. One that is new has room."""
+        """Set the minimum interval between any two updates to this consumer. A new consumer has room."""
         _check_consumer(self, consumer)
         self.turns[consumer].bucket = Bucket(0, interval_ns)
         self.spent.drop(consumer)
@@ -43,24 +43,24 @@ cdef class Metering:
             _call(self, consumer, now_ns)
 
     def subscribe(self, uint32_t pair, uint32_t consumer, int64_t interval_ns) -> None:
-        """The pair is metered from now on; its refresh is to come."""
+        """Start metering the pair; its refresh is pending."""
         _check_consumer(self, consumer)
         if self.state(pair) != METER_NONE:
             raise LocalProtocolError(f"pair {pair} is metered already")
         if interval_ns <= 0:
-            raise LocalProtocolError(f"an interval of {interval_ns} ns is no rate")
+            raise LocalProtocolError(f"invalid interval of {interval_ns} ns")
         self.pairs.reserve(pair + 1)
         self.pairs.pairs[pair].consumer = consumer
         self.begin(pair, interval_ns)
 
     def refreshed(self, uint32_t pair, int64_t now_ns) -> None:
-        """The refresh was sent; updates follow it."""
+        """The refresh was sent; updates follow."""
         if self.state(pair) != METER_PENDING:
             raise LocalProtocolError(f"pair {pair} does not wait for a refresh")
         self.live(pair, now_ns)
 
     def unsubscribe(self, uint32_t pair) -> None:
-        """Nothing is left of it; nothing happens if it is not metered."""
+        """Stop metering the pair. No effect if it is not metered."""
         if self.state(pair) != METER_NONE:
             self.end(pair)
 
@@ -70,17 +70,17 @@ cdef class Metering:
         return MeterState(self.state_of(pair) if pair < self.pairs.room else METER_NONE)
 
     def owe(self, uint32_t pair, int64_t now_ns) -> bool:
-        """An update of the pair came; whether it will be given out."""
+        """An update of the pair arrived. True if it will be sent."""
         return self.state(pair) != METER_NONE and bool(self.offer(pair, now_ns))
 
     def take(self, int64_t now_ns) -> int | None:
-        """The pair whose turn it is; it is to be given back by sent or refused."""
+        """Return the pair whose turn it is; the caller passes it to give_back()."""
         cdef uint32_t pair
         self.advance(now_ns, 0xFFFFFFFF)
         return pair if self.next_pair(now_ns, &pair) else None
 
     def give_back(self, uint32_t pair, int64_t now_ns, bint is_sent) -> None:
-        """The pair that was taken was sent; or there was no room, and its consumer is stopped until it goes on."""
+        """The taken pair was sent; or there was no room, and its consumer is stopped until go_on()."""
         if self.state(pair) != METER_TAKEN:
             raise LocalProtocolError(f"pair {pair} was not taken")
         if is_sent:
@@ -212,7 +212,7 @@ cdef int _check_consumer(Metering metering, uint32_t consumer) except -1:
 
 
 cdef inline int64_t _earlier(int64_t first_ns, int64_t second_ns) noexcept nogil:
-    """Of two times, -1 if there is none."""
+    """The earlier of two times; -1 means none."""
     if first_ns < 0 or second_ns < 0:
         return max(first_ns, second_ns)
     return min(first_ns, second_ns)
@@ -223,21 +223,21 @@ cdef inline bint _is_early(const Bucket *bucket, int64_t now_ns) noexcept nogil:
 
 
 cdef inline void _spend(int64_t *due_ns, int64_t interval_ns, int64_t now_ns) noexcept nogil:
-    """One was sent, perhaps late: what follows is not put off by that if it was late by half an interval at most. A rate
-    finer than the wheel's slots may be late by a slot."""
+    """Count a send, which may be late: the next one is not delayed if the send was late by at most half an interval.
+    A rate finer than the wheel's slots may be late by a slot."""
     cdef bint is_in_time = now_ns - due_ns[0] <= max(interval_ns // 2, <int64_t>SLOT_NS)
     due_ns[0] = (due_ns[0] if is_in_time else now_ns) + interval_ns
 
 
 cdef inline void _call(Metering metering, uint32_t consumer, int64_t now_ns) noexcept nogil:
-    """The consumer has pairs to send: let it into the round when its rate allows."""
+    """The consumer has pairs to send: add it to the round when its rate allows."""
     cdef Turn *turn = &metering.turns[consumer]
     if turn.is_stopped or turn.is_due:
         return
     if _is_early(&turn.bucket, now_ns):
         metering.spent.put(consumer, turn.bucket.due_ns, now_ns)
     else:
-        metering.spent.drop(consumer) # where its slot has not ended yet
+        metering.spent.drop(consumer)  # if its slot has not ended yet
         _join_round(metering, consumer)
 
 
@@ -249,7 +249,7 @@ cdef inline void _stop(Metering metering, uint32_t consumer) noexcept nogil:
 
 
 cdef inline void _leave(Metering metering, uint32_t pair) noexcept nogil:
-    """Where it waits, if it does."""
+    """Remove the pair from the queue or wheel that it is in."""
     if metering.pairs.pairs[pair].metered == METER_WITHHELD:
         metering.wheel.drop(pair)
     elif metering.pairs.pairs[pair].metered == METER_READY:

@@ -1,4 +1,4 @@
-"""Who gets which item; _pairs.pxd says what a pair is."""
+"""Pairs of consumers and items, see _pairs.pxd."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -52,7 +52,7 @@ cdef class Pairs:
         free(self._by_consumer)
 
     cdef uint32_t find(self, uint32_t consumer, uint32_t item) noexcept nogil:
-        """The pair's number, or NONE."""
+        """Return the pair's number, or NONE."""
         cdef uint64_t at = self.slot_of(consumer, item)
         cdef uint32_t number = self._slots[at]
         while number != NONE and (self.pairs[number].consumer != consumer or self.pairs[number].item != item):
@@ -61,7 +61,7 @@ cdef class Pairs:
         return number
 
     cdef uint32_t add(self, Item *entry, uint32_t consumer, uint32_t item) except? 0xFFFFFFFF:
-        """A new pair, in its item's interest list and the list of its consumer's pairs, but in no queue."""
+        """Add a pair to its item's interest list and the list of its consumer's pairs, but to no queue."""
         cdef uint32_t number
         cdef uint64_t at
         cdef Pair *pair
@@ -95,11 +95,11 @@ cdef class Pairs:
 
     cdef int check_room(self, uint32_t count) except -1:
         if <uint64_t>self.used + count > self.pairs_max:
-            raise LimitError(f"consumers have {self.used} items already", hint="raise pairs_max")
+            raise LimitError(f"the limit of {self.used} items of consumers is reached", hint="raise pairs_max")
         return 0
 
     cdef void remove(self, Item *entry, uint32_t number) noexcept nogil:
-        """Take the pair out of both lists, so that it is no longer found; its number stays taken until release()."""
+        """Remove the pair from both lists, so that it is no longer found; its number stays taken until release()."""
         cdef Pair *pair = &self.pairs[number]
         cdef const Delivery *delivery = &self.deliveries[number]
         cdef ConsumerPairs *listed = &self._by_consumer[pair.consumer]
@@ -194,7 +194,7 @@ cdef class Pairs:
 
 
 cdef void *zeroed_lines(uint64_t size) noexcept nogil:
-    """Memory that begins with a cache line; a lot of it is in few pages, so that going through it in steps finds them."""
+    """Zeroed memory, aligned to a cache line; large blocks use huge pages, so that strided access needs few TLB entries."""
     cdef uint64_t unit = HUGE_PAGE if size >= HUGE_PAGE else CACHE_LINE
     cdef void *found
     size = (size + unit - 1) // unit * unit

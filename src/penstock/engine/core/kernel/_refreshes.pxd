@@ -7,38 +7,38 @@ from penstock.engine.core.kernel._regions cimport Regions
 from penstock.engine.core.kernel._withheld cimport Withheld
 
 cdef enum:
-    SENT_RECEIPTS_MAX = 8    # receipts that are kept in case an overrun loses them
+    SENT_RECEIPTS_MAX = 8  # receipts kept in case an overrun loses them
 
 
 cdef struct LiveMark:
-    uint64_t after           # refreshes that are to be written before it
+    uint64_t after  # refreshes to write before it
     uint32_t subscription
 
 
 cdef struct Receipt:
-    uint64_t first           # 0: there is none
+    uint64_t first  # 0: none
     uint64_t last
     uint8_t cause
 
 
 cdef struct SentReceipt:
     Receipt receipt
-    uint64_t number          # the number of the last update when the receipt was written
+    uint64_t number  # number of the last update when the receipt was written
 
 
-cdef struct RefreshQueue:    # of one consumer
-    uint32_t first           # pair; NONE
+cdef struct RefreshQueue:  # of one consumer
+    uint32_t first  # pair; NONE
     uint32_t last
-    bint is_repairing        # after the replay, items that it did not cover are refreshed
-    Receipt receipt          # to be written
+    bint is_repairing  # after the replay, items that it did not cover are refreshed
+    Receipt receipt  # to be written
     SentReceipt[8] sent
     uint32_t sent_count
-    uint64_t added           # refreshes
+    uint64_t added  # number of refreshes
     uint64_t written
     LiveMark *lives
     uint32_t live_count
     uint32_t live_capacity
-    uint64_t receipts        # written
+    uint64_t receipts  # number written
 
 
 cdef class Refreshes:
@@ -54,11 +54,11 @@ cdef class Refreshes:
     cdef int add_live(self, uint32_t number, uint32_t subscription) except -1
     # These updates did not reach the consumer: it gets a receipt.
     cdef void note_loss(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
-    # The same, and refreshes of all items of which the consumer should have had every update.
+    # Report the loss, and refresh all items whose every update the consumer should have got.
     cdef void lose(self, uint32_t number, uint64_t first, uint64_t last, uint8_t cause) noexcept nogil
     # Repeat receipts that the consumer may not have read, because the last update that it read has this number.
     cdef void repeat_receipts(self, uint32_t number, uint64_t last_number) noexcept nogil
-    # Write what waits for the consumer, while there is room: False if something still waits.
+    # Write the waiting events while there is room. False if some still wait.
     cdef bint write(self, uint32_t number, int64_t now_ns) noexcept nogil
     # The consumer's ring was overrun. Between these two calls, updates are replayed.
     cdef void begin_repair(self, uint32_t number) noexcept nogil

@@ -1,4 +1,5 @@
-"""What waits for one consumer alone, in this order: a loss receipt, refreshes and removals of items, live marks."""
+"""Events that wait for one consumer only, in this order: a loss receipt, refreshes and removals of items, live
+marks."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -138,7 +139,7 @@ cdef class Refreshes:
         self._queues[number].is_repairing = True
 
     cdef void end_repair(self, uint32_t number) noexcept nogil:
-        """The replay is complete: refresh the items that it did not cover, and only then report what is live."""
+        """The replay is complete: refresh the items that it did not cover, and only then send live marks."""
         cdef RefreshQueue *queue = &self._queues[number]
         cdef uint32_t at = self.pairs.first_of(number)
         queue.is_repairing = False
@@ -173,7 +174,7 @@ cdef class Refreshes:
         return self.write_lives(number)
 
     cdef bint write_remove(self, uint32_t number, const Pair *pair) noexcept nogil:
-        """Tell the consumer that the item is gone, if the item was defined to it. False if there was no room."""
+        """Notify the consumer that the item is gone, if it was defined. False if there was no room."""
         cdef const Consumer *consumer = &self.consumers.consumers[number]
         cdef const Delivery *delivery = self.pairs.delivery(pair)
         cdef Head head
@@ -188,7 +189,7 @@ cdef class Refreshes:
         return self.consumers.write(number, &head, NULL)
 
     cdef bint write_refresh(self, uint32_t number, uint32_t at, int64_t now_ns) noexcept nogil:
-        """Write the pair's current record, or that the item has none any more. False if there was no room."""
+        """Write the pair's current record, or its withdrawal. False if there was no room."""
         if self.pairs.pairs[at].cls == ADAPTIVE and self.consumers.consumers[number].notices is not NULL:
             return self.regions.write_refresh(at)
         if not self.write_record(number, at):
@@ -260,7 +261,7 @@ cdef class Refreshes:
         cdef Head head
         cdef uint32_t done = 0, at
         if queue.is_repairing:
-            return True # refreshes are still to come
+            return True  # refreshes are still pending
         while done < queue.live_count and queue.lives[done].after <= queue.written:
             memset(&head, 0, sizeof(Head))
             memset(body, 0, LIVE_SIZE)
@@ -279,7 +280,7 @@ cdef class Refreshes:
 
 
 cdef void keep_receipt(RefreshQueue *queue, uint64_t number) noexcept nogil:
-    """Keep the receipt that was written. If there are too many, the two oldest are joined."""
+    """Keep the written receipt. If there are too many, merge the two oldest."""
     cdef uint32_t at
     if queue.sent_count == SENT_RECEIPTS_MAX:
         queue.sent[1].receipt.first = min(queue.sent[0].receipt.first, queue.sent[1].receipt.first)

@@ -9,15 +9,15 @@ cdef class RegionSink:
     cdef readonly object marks
     cdef readonly bint is_shared
     cdef readonly uint32_t record_count
-    cdef readonly uint32_t users        # consumers that it is attached to
+    cdef readonly uint32_t users  # number of attached consumers
     cdef Mapping _mapping
     cdef Mapping _marks_mapping
     cdef Geometry *geometry
-    cdef const uint8_t *_marks          # NULL: it has none
-    cdef uint64_t *_numbers             # by slot, if shared: the number of the update that was written there
-    cdef uint8_t *_payload              # a record that is shorter than the region's, padded
-    cdef uint32_t _taken                # slots given out so far
-    cdef uint32_t *_free                # slots that were given back
+    cdef const uint8_t *_marks  # NULL: none
+    cdef uint64_t *_numbers  # by slot, if shared: number of the last written update
+    cdef uint8_t *_payload  # a padded record that is shorter than the region's
+    cdef uint32_t _taken  # assigned slots
+    cdef uint32_t *_free  # released slots
     cdef uint32_t _free_count
 
     # Overwrite a record, and return its generation. Unchanged parts at the beginning and the end are not written.

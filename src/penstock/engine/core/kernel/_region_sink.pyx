@@ -27,8 +27,8 @@ crc32c_initialise()
 cdef class RegionSink:
     """A region and its read marks. The caller owns both, and closes them after the sink.
 
-    A sink that `is_shared` serves several consumers, which have the same items in the same slots: each record is
-    written once for all of them, and there are no marks.
+    A sink that `is_shared` serves several consumers with the same items in the same slots: each record is written
+    once for all of them, and there are no marks.
     """
 
     def __cinit__(self, RegionWriter region not None, RegionMarks marks = None, *, bint is_shared = False):
@@ -39,7 +39,7 @@ cdef class RegionSink:
         self.record_count = <uint32_t>self.geometry.record_count
         if marks is not None:
             if is_shared or marks.record_count != self.record_count or marks._mapping is None:
-                raise LocalProtocolError("these marks are not for this region")
+                raise LocalProtocolError("these marks belong to another region")
             self._marks_mapping = marks._mapping
             self._marks = marks._mapping.start
         self.region, self.marks, self.is_shared = region, marks, is_shared

@@ -8,8 +8,8 @@ from penstock.engine.core.kernel._pairs cimport Pair, Pairs
 from penstock.engine.core.kernel._region_sink cimport RegionSink
 
 
-cdef struct ModelRegion:    # where a consumer's records of one model go
-    PyObject *sink          # a RegionSink
+cdef struct ModelRegion:  # a consumer's records of one model
+    PyObject *sink  # a RegionSink
     uint16_t model_id
 
 
@@ -22,7 +22,7 @@ cdef class Regions:
     cdef Items items
     cdef Pairs pairs
     cdef Consumers consumers
-    cdef bint _is_common                # an item has the same slot in all regions
+    cdef bint _is_common  # an item has the same slot in all regions
     cdef ConsumerRegions *_by_consumer
     cdef dict _sinks                    # by consumer and model: keeps the sinks that the structs point to
     cdef set _requests                  # consumers and models that need a region, or a larger one
@@ -40,9 +40,9 @@ cdef class Regions:
     cdef void *find_sink(self, const Pair *pair) noexcept nogil
     # Assign slots in a region that replaces the consumer's former one, if any, to the items of its model.
     cdef int open(self, uint32_t number, uint16_t model_id, RegionSink sink) except -1
-    # Write the value that the pair is owed: its size.
+    # Write the pair's pending value. Return its size.
     cdef uint32_t write(self, uint32_t at, RegionSink sink) noexcept nogil
-    # Write the pair's current record, or only the notice if the record is there. False: the ring of notices has no room.
+    # Write the pair's current record, or only a notice if the record is there. False: the ring of notices has no room.
     cdef bint write_refresh(self, uint32_t at) noexcept nogil
     cdef void write_notice(self, Pair *pair, const Item *item) noexcept nogil
     cdef int detach(self, uint32_t number) except -1

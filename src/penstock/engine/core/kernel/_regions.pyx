@@ -1,6 +1,6 @@
 """Records of the adaptive class in shared memory: each consumer's regions, a slot for every item, and notices.
 
-The reader of a region conflates at its own pace: a record accumulates updates until the reader's mark says that it was
+The reader of a region conflates at its own pace: a record accumulates updates until the reader's mark confirms a
 read.
 """
 
@@ -44,7 +44,7 @@ cdef class Regions:
         free(self._by_consumer)
 
     def take_requests(self) -> list:
-        """Consumers and models that need a region, or a larger one, each named once."""
+        """Consumers and models that need a region, or a larger one, each listed once."""
         found = sorted(self._requests)
         self._requests.clear()
         return found
@@ -69,9 +69,9 @@ cdef class Regions:
         if self.consumers.consumer(number).notices is NULL:
             raise LocalProtocolError(f"consumer {number} takes no records in regions")
         if sink.users and not sink.is_shared:
-            raise LocalProtocolError("the region is another consumer's")
+            raise LocalProtocolError("the region belongs to another consumer")
         if sink.is_shared and not self._is_common:
-            raise LocalProtocolError("regions are shared where all consumers have the same offsets")
+            raise LocalProtocolError("sharing regions needs equal offsets for all consumers")
         region = find_region(&self._by_consumer[number], model_id)
         if region is NULL:
             region = new_region(&self._by_consumer[number])
@@ -83,7 +83,7 @@ cdef class Regions:
         while at != NONE:
             pair, delivery = &self.pairs.pairs[at], &self.pairs.deliveries[at]
             if self.items.items[pair.item].model_id == model_id:
-                delivery.slot = NONE # also for a pair that is not adaptive now: its slot was in the former region
+                delivery.slot = NONE  # also for a pair that is not adaptive now: its slot was in the former region
                 delivery.written = 0
                 delivery.notice_era = 0
                 if self.takes(pair):
@@ -158,7 +158,7 @@ cdef class Regions:
         cdef const Item *item = &self.items.items[pair.item]
         cdef void *sink = self.find_sink(pair)
         if sink is NULL or delivery.slot == NONE or not (item.flags & ITEM_RECORDED or delivery.written):
-            return True # without a region: when it is opened
+            return True  # without a region: notified when it is opened
         if consumer.notice_allowance <= 0:
             return False
         consumer.notice_allowance -= event_size(item.topic_size) + EVENT_HEAD_SIZE
@@ -171,7 +171,7 @@ cdef class Regions:
         return True
 
     cdef void write_notice(self, Pair *pair, const Item *item) noexcept nogil:
-        """Tell the consumer that the item's record was written, and its slot if the consumer does not know it."""
+        """Notify the consumer that the item's record was written, with its slot if the consumer does not know it."""
         cdef const Consumer *consumer = &self.consumers.consumers[pair.consumer]
         cdef Delivery *delivery = self.pairs.delivery(pair)
         cdef uint8_t[EVENT_HEAD_SIZE + 256] event

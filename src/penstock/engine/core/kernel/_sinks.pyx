@@ -11,8 +11,8 @@ from penstock.base.errors import LocalProtocolError
 from penstock.engine.core.kernel._event import EVENT_SIZE_MAX
 
 cdef enum:
-    CAPACITY_MIN = 4_096  # initial bytes of a buffer
-    CAPACITY_KEPT = 8_192 # bytes that an empty buffer may keep
+    CAPACITY_MIN = 4_096  # initial size of a buffer
+    CAPACITY_KEPT = 8_192  # maximum size that an empty buffer keeps
 
 
 cdef uint8_t *queue_reserve(Queue *queue, uint32_t size) noexcept nogil:
@@ -61,7 +61,7 @@ cdef class DrainList:
 
 
 cdef class SessionBuffer:
-    """Events for one session, at most `capacity` bytes: the engine writes them, the session's driver takes them.
+    """Events of one session, at most `capacity` bytes: the engine writes them, the session's driver takes them.
 
     Memory is allocated as needed, and a large buffer is freed when it is empty. Only the engine's thread uses it.
     """
@@ -69,7 +69,7 @@ cdef class SessionBuffer:
     def __cinit__(self, uint64_t capacity):
         if capacity < EVENT_SIZE_MAX:
             raise LocalProtocolError(
-                f"a buffer of {capacity} bytes cannot hold every event", hint=f"{EVENT_SIZE_MAX} bytes are the least"
+                f"a buffer of {capacity} bytes cannot hold every event", hint=f"the minimum is {EVENT_SIZE_MAX} bytes"
             )
         self.queue.capacity_max = capacity
 
@@ -77,7 +77,7 @@ cdef class SessionBuffer:
         free(self.queue.data)
 
     def __len__(self) -> int:
-        """Bytes in the buffer."""
+        """Number of bytes in the buffer."""
         return self.queue.end - self.queue.begin
 
     @property
@@ -85,7 +85,7 @@ cdef class SessionBuffer:
         return self.queue.capacity_max
 
     def take(self, uint64_t size_max = UINT32_MAX) -> bytes:
-        """Take whole events from the front, as many as fit `size_max` bytes, but at least one if there is any."""
+        """Take complete events from the front, up to `size_max` bytes, but at least one if there is any."""
         cdef Head head
         cdef uint64_t size = 0, waiting = self.queue.end - self.queue.begin
         cdef uint32_t next_size
@@ -102,18 +102,18 @@ cdef class SessionBuffer:
         return taken
 
     def peek(self, uint64_t skipped = 0) -> bytes:
-        """A copy of the bytes after the first `skipped` ones, which stay in the buffer: for observers."""
+        """A copy of the bytes after the first `skipped` ones, which stay in the buffer, for observers."""
         cdef uint64_t waiting = self.queue.end - self.queue.begin
         skipped = min(skipped, waiting)
         return PyBytes_FromStringAndSize(<const char *>self.queue.data + self.queue.begin + skipped, waiting - skipped)
 
     def clear(self) -> None:
-        """Discard all events: the session is gone, or starts again."""
+        """Discard all events: the session has ended or restarts."""
         queue_consume(&self.queue, self.queue.end - self.queue.begin)
 
     cdef int attach(self, DrainList drained, uint32_t consumer) except -1:
         if self.drained is not None:
-            raise LocalProtocolError("the buffer is another consumer's")
+            raise LocalProtocolError("the buffer belongs to another consumer")
         self.drained = drained
         self.queue.drain = &drained.drain
         self.queue.consumer = consumer

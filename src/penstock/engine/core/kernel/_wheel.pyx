@@ -1,4 +1,4 @@
-"""The timing wheel that drives metered pairs; _wheel.pxd says how it works."""
+"""The timing wheel for metered pairs; _wheel.pxd describes it."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -9,12 +9,12 @@ cdef extern from *:
     int trailing_zeros "__builtin_ctzll"(unsigned long long word) nogil
 
 cdef enum:
-    TURN = 4095             # how far ahead of `done` an entry may be: the slot being emptied must not be its own
+    TURN = 4095  # maximum distance of an entry from `done`: it must not be in the slot being emptied
     OUT_MAX = 1024
 
 
 cdef class TimingWheel:
-    """Entries are numbers below `entries_max`. Time is told with each call; what is earlier than before is as before."""
+    """Entries are numbers below `entries_max`. Time is an argument of each call; a time before the latest one counts as the latest."""
 
     def __cinit__(self, uint32_t entries_max):
         if entries_max == 0xFFFFFFFF:
@@ -34,24 +34,24 @@ cdef class TimingWheel:
         return entry < self.entries_max and bool(self.holds(entry))
 
     def insert(self, uint32_t entry, int64_t due_ns, int64_t now_ns) -> None:
-        """Put the entry on the wheel, or move it if it is there."""
+        """Insert the entry, or move it."""
         _check(self, entry)
         self.put(entry, due_ns, now_ns)
 
     def remove(self, uint32_t entry) -> None:
-        """Take it off; nothing happens if it is not there."""
+        """Remove the entry, if it is on the wheel."""
         _check(self, entry)
         self.drop(entry)
 
     def expire(self, int64_t now_ns, uint32_t count_max=OUT_MAX) -> list[int]:
-        """Take off the entries whose slot is over, at most so many, in the order of slots."""
+        """Remove entries of expired slots, at most `count_max`, in the order of slots."""
         cdef uint32_t[OUT_MAX] out
         cdef uint32_t index, count = self.take_due(now_ns, out, min(count_max, OUT_MAX))
         return [out[index] for index in range(count)]
 
     @property
     def next_due_ns(self) -> int | None:
-        """When there is something to take off, at the earliest."""
+        """The earliest time at which an entry may expire."""
         cdef int64_t due_ns = self.next_due()
         return None if due_ns < 0 else due_ns
 
@@ -65,7 +65,7 @@ cdef class TimingWheel:
         if _at(self, entry).slot:
             _unlink(self, entry)
         if self.count == 0:
-            self.done = max(self.done, now_ns // SLOT_NS)  # an empty wheel need not have been turned
+            self.done = max(self.done, now_ns // SLOT_NS)  # an empty wheel may not have been advanced
         _at(self, entry).due_ns = due_ns
         _link(self, entry)
 
@@ -110,7 +110,7 @@ cdef inline WheelEntry *_at(TimingWheel wheel, uint32_t entry) noexcept nogil:
 
 
 cdef inline int64_t _tick_of(int64_t due_ns) noexcept nogil:
-    """The slot at whose end the time has come; no time is before 0."""
+    """The slot at whose end the time has passed; times are not negative."""
     return due_ns // SLOT_NS + (due_ns % SLOT_NS != 0) if due_ns > 0 else 0
 
 

@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef inline uint8_t class_of(const Pair *pair, const uint8_t *record, uint32_t size) noexcept nogil:
-    """The class in which the pair gets this record; 0: in none."""
+    """The class in which the pair gets this record; 0: none."""
     cdef uint8_t cls
     if pair.program is NULL:
         return pair.cls
@@ -34,16 +34,16 @@ cdef class Withheld:
     cdef Consumers consumers
     cdef Regions regions
 
-    # The item was updated, and the pair gets the update in this class, which is adaptive or metered.
+    # The item was updated, and the pair gets the update in this class: adaptive or metered.
     cdef inline void add(self, uint32_t at, const Item *item, uint8_t cls, int64_t now_ns) noexcept nogil:
         if cls == METERED:
             self.metered.add(at, item, now_ns)
         else:
             self.adaptive.add(at, item)
 
-    # The same for an update out of the log.
+    # The same for an update from the log.
     cdef void add_event(self, uint32_t at, const Head *head, uint8_t cls, int64_t now_ns) noexcept nogil
-    # The item has no record any more: discard the pair's value and tell its consumer. True if the log has to tell it.
+    # The item has no record any more: discard the pair's value and notify its consumer. True if the log must notify it.
     cdef bint withdraw(self, uint32_t at, const Item *item, int64_t now_ns) noexcept nogil
     # The consumer was sent a record that covers the pair's value.
     cdef void clear(self, uint32_t at, int64_t now_ns) noexcept nogil

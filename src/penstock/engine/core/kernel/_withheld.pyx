@@ -14,7 +14,7 @@ from penstock.engine.core.kernel._region_sink cimport RegionSink
 
 @cython.final
 cdef class Withheld:
-    """Both classes, for the parts that do not know which of them withholds a pair's value."""
+    """Both classes, for callers that do not know which one withholds a pair's value."""
 
     def __cinit__(self, AdaptiveClass adaptive not None, MeteredClass metered not None):
         self.adaptive, self.metered = adaptive, metered
@@ -22,7 +22,7 @@ cdef class Withheld:
         self.regions = adaptive.regions
 
     cdef void add_event(self, uint32_t at, const Head *head, uint8_t cls, int64_t now_ns) noexcept nogil:
-        cdef Item former = self.items.items[head.item] # the item as it was when the event was logged
+        cdef Item former = self.items.items[head.item]  # the item as it was when the event was logged
         former.record = <uint8_t *>head + EVENT_HEAD_SIZE
         former.record_size, former.model_version = head.body_size, head.model_version
         former.number, former.version, former.started_ns = head.number, head.version, head.started_ns
@@ -34,11 +34,11 @@ cdef class Withheld:
         cdef Pair *pair = &self.pairs.pairs[at]
         cdef const Delivery *delivery = &self.pairs.deliveries[at]
         cdef void *sink
-        if not self.consumers.is_ordered(pair): # if it is, the log still has updates before the withdrawal
+        if not self.consumers.is_ordered(pair):  # if it is, the log still has updates before the withdrawal
             discard(pair, item)
         if pair.flags & PAIR_REFRESH:
             pair.flags &= ~PAIR_PENDING
-            return False # the refresh tells it
+            return False  # the refresh reports it
         if self.regions.takes(pair):
             pair.flags &= ~PAIR_PENDING
             sink = self.regions.find_sink(pair)

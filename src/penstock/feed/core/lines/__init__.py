@@ -1,1 +1,1 @@
-"""Line arbitration: several lines of a source stream in, each message once and in order out. Read arbiter.py."""
+"""Line arbitration: merges several lines of a source stream, each message once and in order. Read arbiter.py."""

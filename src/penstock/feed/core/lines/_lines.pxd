@@ -10,9 +10,9 @@ cpdef enum:
 cdef struct Line:
     int64_t heard_ns
     uint64_t datagrams
-    uint64_t first_copies       # messages it brought before the others
-    uint64_t duplicates         # messages that were there already
-    uint64_t latest_sequence    # that its last datagram knew of
+    uint64_t first_copies  # messages it delivered before the others
+    uint64_t duplicates  # messages that had already arrived
+    uint64_t latest_sequence  # newest message known to its last datagram
 
 
 cdef class LineCursor:

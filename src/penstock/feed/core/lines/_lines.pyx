@@ -1,4 +1,4 @@
-"""The fast path of line arbitration: datagrams that come in order, or again, become source messages without Python."""
+"""The fast path of line arbitration: converts in-order datagrams and duplicates to source messages, without Python."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -11,10 +11,10 @@ from penstock.base.errors import LocalProtocolError
 
 
 cdef class LineCursor:
-    """Where one source stream stands: its session, the next number, and what each line has brought.
+    """The position of one source stream: its session, the next number, and the counts of each line.
 
-    The core (penstock.feed.core.lines.arbiter) shares it. While `is_smooth`, nothing is missing and nothing waits, so that a
-    datagram with the next messages can be taken as it is.
+    The core (penstock.feed.core.lines.arbiter) shares it. While `is_smooth`, nothing is missing or waiting, so that
+    a datagram with the next messages can be taken unchanged.
     """
 
     def __cinit__(self, int kind):
@@ -22,7 +22,7 @@ cdef class LineCursor:
         self._batches = []
 
     def begin(self, const uint8_t[::1] datagram not None, uint64_t next_sequence) -> None:
-        """A session begins with this datagram, which is sound."""
+        """Begin a session with this valid datagram."""
         cdef Segment segment
         self.next_sequence = next_sequence
         if self._kind and open_datagram(self._kind, &datagram[0], datagram.shape[0], &segment) == SOUND:
@@ -35,34 +35,34 @@ cdef class LineCursor:
         self.messages += first_copies
 
     def heard_ns(self, int line) -> int:
-        """When the line last brought a datagram of the session, by the core's clock; 0 if never."""
+        """Time of the line's last datagram in the session, by the core's clock; 0: never."""
         self.check(line)
         return self._lines[line].heard_ns
 
     def latest_sequence(self, int line) -> int:
-        """The newest message that the line's last datagram knew of."""
+        """The newest message known to the line's last datagram."""
         self.check(line)
         return self._lines[line].latest_sequence
 
     def counts(self, int line) -> tuple:
-        """(datagrams, messages it brought first, messages that were there already) of a line."""
+        """(datagrams, messages delivered first, duplicates) of a line."""
         self.check(line)
         return self._lines[line].datagrams, self._lines[line].first_copies, self._lines[line].duplicates
 
     cdef int check(self, int line) except -1:
         if not 0 <= line < LINES_MAX:
-            raise LocalProtocolError(f"there is no line {line}; {LINES_MAX} are the most")
+            raise LocalProtocolError(f"unknown line {line}; the maximum is {LINES_MAX}")
         return 0
 
     def reset_batches(self) -> None:
-        """The batches of earlier calls are no longer used."""
+        """Release the batches of earlier calls."""
         self._used = 0
 
     def take(self, DatagramBatch datagrams not None, Py_ssize_t start, int64_t now_ns) -> SourceBatch | None:
-        """The messages of the datagrams from `start` on, as far as they go on in order: a SourceBatch, or None.
+        """Return the messages of the datagrams from `start` on, while they are in order: a SourceBatch, or None.
 
-        `index` is the first datagram that was not taken. The batch is good until reset_batches(), and as long as the
-        datagrams are.
+        `index` is the first datagram that was not taken. The batch is valid until reset_batches(), and as long as
+        the datagrams are.
         """
         cdef SourceBatch batch
         self.index = start
@@ -80,7 +80,7 @@ cdef class LineCursor:
         return batch
 
     cdef bint take_one(self, SourceBatch batch, DatagramBatch datagrams, Py_ssize_t index, int64_t now_ns) except -1 nogil:
-        """Whether this datagram needs nothing but to be taken."""
+        """True if this datagram was taken completely."""
         cdef Segment segment
         cdef Py_ssize_t start = index * datagrams.stride
         cdef const uint8_t *data = datagrams.data + start

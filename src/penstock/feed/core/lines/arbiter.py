@@ -1,7 +1,7 @@
-"""Line arbitration: the same numbered messages over several lines in, each message once and in order out.
+"""Line arbitration: takes equal numbered messages over several lines, and delivers each once and in order.
 
-The first copy wins. What one line has lost the other usually brings within a moment; what neither brings is asked for;
-what nobody answers is reported lost, in its place in the order, and never silently.
+The first copy counts. A message lost on one line usually arrives soon on the other; a message missing on all lines is
+requested; if the request is not answered, the message is reported lost, in order.
 """
 
 from collections import deque
@@ -39,11 +39,11 @@ REQUESTS_PER_TICK = 16
 PAST_SESSIONS = 8
 
 Message: TypeAlias = tuple[bytes, int]
-"""Its bytes, and when it was received."""
+"""Content and receive time of a message."""
 
 
 class LineArbiter:
-    """The core of one source stream. `lines` is how many bring it, besides the answers to requests."""
+    """The core of one source stream. `lines` is the number of lines, without the answers to requests."""
 
     def __init__(
         self, config: LineConfig, framing: DatagramFormat, *, lines: int = 2, counters: Counters | None = None
@@ -63,13 +63,13 @@ class LineArbiter:
         self._past: deque[str] = deque(maxlen=PAST_SESSIONS)
         self._has_begun = False
         self._far_since_ns: int | None = None
-        self._far_at_ns: int | None = None  # when to ask next for what is between
+        self._far_at_ns: int | None = None  # next request for the messages in between
         self._far_attempts = 0
         self._far_again_ns = 0  # earliest time of the next request for that range
         self._candidate = SessionCandidate(config.jump_wait_ms * NS_PER_MS, self.counters)
-        self._restarted = ("", 0)  # the session that was begun anew under its name, and how often
+        self._restarted = ("", 0)  # the session that was restarted under its name, and how often
         self._title = ""
-        self._progress = (0, 0)  # messages, and when they were last seen to have become more
+        self._progress = (0, 0)  # number of messages, and time of their last increase
         self._silent: set[int] = set()
         self._check_ns: int | None = None
         self._armed_ns = 0
@@ -106,7 +106,7 @@ class LineArbiter:
         ]
 
     def receive_batch(self, batch: DatagramBatch, now_ns: int) -> list[LineInstruction]:
-        """What handle(LineDatagrams) does, without an event."""
+        """Equals handle(LineDatagrams), without an event."""
         instructions: list[LineInstruction] = []
         cursor = self.cursor
         cursor.reset_batches()
@@ -118,13 +118,13 @@ class LineArbiter:
                 instructions.append(SourceReady(ready))
             index = cursor.index
             if index < count:
-                # what goes the slow way may stay longer than the batch
+                # datagrams on the slow path may outlive the batch
                 data = bytes(batch.datagram(index))
                 instructions += self._receive(batch.socket(index), data, batch.arrival_ns(index), now_ns)
                 index += 1
         return instructions
 
-    # One datagram
+    # Handling a datagram
 
     def _receive(self, line: int, data: bytes, receive_ns: int, now_ns: int) -> list[LineInstruction]:
         try:
@@ -147,7 +147,8 @@ class LineArbiter:
         return instructions
 
     def _take_other(self, datagram: CandidateDatagram, now_ns: int) -> list[LineInstruction]:
-        """Of another session, which begins at once when the one before is over, else when only it comes for a time."""
+        """Handle a datagram of another session: it begins at once if the current one has ended, otherwise when only
+        its datagrams arrive for a time."""
         if not self._candidate.add(datagram, now_ns) and self.session is not None:
             return []
         came = self._candidate.confirm()
@@ -160,7 +161,7 @@ class LineArbiter:
         return instructions
 
     def _forget_doubts(self, *, is_progress: bool) -> None:
-        """The session goes on, where it was: what came from far ahead, or of another one, was nonsense."""
+        """The current session continues: datagrams from far ahead, or of another session, were stray."""
         self._far_since_ns = self._far_at_ns = None
         if is_progress:
             self._far_attempts = self._far_again_ns = 0
@@ -181,7 +182,7 @@ class LineArbiter:
         return [SessionStarted(self._title, first, is_reset, receive_ns)]
 
     def restart(self) -> list[LineInstruction]:
-        """The source is known to begin anew, or to have ended: end the session; the next may have the same name."""
+        """The source restarts or has ended: end the session. The next one may have the same name."""
         if self.session is None:
             return []
         name, resets = self._restarted
@@ -191,7 +192,7 @@ class LineArbiter:
         return instructions
 
     def _end_session(self) -> list[LineInstruction]:
-        """Deliver what is here, report what is not."""
+        """Deliver the messages that are present, and report the missing ones."""
         assert self.session is not None
         self._gaps.give_up(self.next_sequence, self._newest_sequence, Cause.RESTARTED)
         instructions = self._advance()
@@ -228,8 +229,8 @@ class LineArbiter:
         return self._advance() + self._end_if_complete()
 
     def _take_far(self, line: int, segment: Segment, receive_ns: int, now_ns: int) -> list[LineInstruction]:
-        """So far ahead that it cannot wait for what is between. A single such datagram may be anybody's nonsense; when
-        nothing else comes for a time, it is where the source is now."""
+        """Handle a message too far ahead to wait for. A single such datagram may be stray; if nothing else arrives
+        for a time, the source is there now."""
         if self._far_since_ns is None:
             self._far_since_ns = now_ns
             self._far_at_ns = max(now_ns, self._far_again_ns)
@@ -246,7 +247,7 @@ class LineArbiter:
     # In order
 
     def _advance(self) -> list[LineInstruction]:
-        """Go on for as long as the next message is here, or known to be lost."""
+        """Advance while the next message is present or known to be lost."""
         instructions: list[LineInstruction] = []
         cursor = self.cursor
         while True:
@@ -270,15 +271,15 @@ class LineArbiter:
         return self._end_session() if is_complete else []
 
     def _update_fast_path(self) -> None:
-        """Whether the next datagram may take the fast path, of which nothing is heard here."""
+        """Decide whether the next datagram may take the fast path, which bypasses this class."""
         is_waiting = self._gaps or self._window or self._end_sequence is not None
         is_in_doubt = self._far_since_ns is not None or self._far_attempts or self._candidate
         self.cursor.is_smooth = self.session is not None and not is_waiting and not is_in_doubt
 
-    # Asking for what is missing
+    # Requesting missing messages
 
     def _ask_for_the_rest(self, now_ns: int) -> None:
-        """Somebody answers: what is still missing of the oldest gap is asked for at once."""
+        """A request server answers: request the rest of the oldest gap at once."""
         oldest = self._gaps.oldest
         if oldest is not None and oldest.given_up is None:
             oldest.nack_at_ns = now_ns
@@ -336,7 +337,8 @@ class LineArbiter:
             return []
         instructions: list[LineInstruction] = []
         period_ns = self.config.silent_ms * NS_PER_MS // 4
-        was_listening = now_ns - self._check_ns < period_ns  # who did not listen cannot say that others were silent
+        # an arbiter that was not called cannot judge the silence of lines
+        was_listening = now_ns - self._check_ns < period_ns
         self._check_ns = now_ns + period_ns
         for line in range(self.lines):
             heard_ns = max(self.cursor.heard_ns(line), self._armed_ns)
@@ -351,7 +353,7 @@ class LineArbiter:
         return instructions + self._notice_reset(now_ns)
 
     def _notice_reset(self, now_ns: int) -> list[LineInstruction]:
-        """When the lines only repeat what was there, for long, the source counts anew without having said so."""
+        """If the lines only repeat old messages for long, the source has restarted its numbers without notice."""
         messages, since_ns = self._progress
         heard = [line for line in range(self.lines) if self.cursor.heard_ns(line) > since_ns]
         is_behind = heard and all(self.cursor.latest_sequence(line) < self.next_sequence - 1 for line in heard)

@@ -1,4 +1,4 @@
-"""What a LineArbiter is told and answers."""
+"""The events and instructions of a LineArbiter."""
 
 from typing import TypeAlias
 
@@ -11,7 +11,7 @@ from penstock.wire import DatagramBatch
 
 
 class LineDatagram(msgspec.Struct, frozen=True):
-    """A datagram has come over a line. The line after the last one is where answers to requests come in."""
+    """A datagram arrived on a line. The line number after the last one stands for answers to requests."""
 
     line: int
     data: bytes
@@ -19,7 +19,8 @@ class LineDatagram(msgspec.Struct, frozen=True):
 
 
 class LineDatagrams(msgspec.Struct, frozen=True):
-    """Many have come; `batch.socket(n)` is the line. What is answered is good until the batch is used again."""
+    """Many datagrams arrived; `batch.socket(n)` is the line. Returned instructions are valid until the batch is
+    reused."""
 
     batch: DatagramBatch
 
@@ -34,7 +35,7 @@ class SourceReady(msgspec.Struct, frozen=True):
 
 
 class RequestRetransmission(msgspec.Struct, frozen=True):
-    """Ask for messages to be sent again."""
+    """Request messages again."""
 
     session: str
     first: int
@@ -42,7 +43,7 @@ class RequestRetransmission(msgspec.Struct, frozen=True):
 
 
 class SourceLost(msgspec.Struct, frozen=True):
-    """These messages will not come; what follows goes on after them."""
+    """These messages will not arrive; the stream continues after them."""
 
     first: int
     last: int
@@ -50,32 +51,32 @@ class SourceLost(msgspec.Struct, frozen=True):
 
 
 class SessionStarted(msgspec.Struct, frozen=True):
-    """From here on messages are numbered anew; `first` is the number of the next one."""
+    """Messages are numbered anew from here on; `first` is the number of the next one."""
 
     name: str
     first: int
     is_reset: bool = False
-    """The source counts anew under the name it had; `name` says the how manieth time, as in `day#2`."""
+    """The source restarted its numbers under the same name; `name` has the count, as in `day#2`."""
 
     receive_ns: int = 0
-    """When its first datagram was received, in nanoseconds since 1970; 0 where that is not known."""
+    """Receive time of its first datagram, in nanoseconds since 1970; 0: unknown."""
 
 
 class SessionEnded(msgspec.Struct, frozen=True):
-    """Nothing more comes of this session; `next_sequence` would have been next."""
+    """No more messages follow in this session; `next_sequence` would have been next."""
 
     name: str
     next_sequence: int
 
 
 class LineSilent(msgspec.Struct, frozen=True):
-    """A line brings nothing any more, not even heartbeats."""
+    """A line is silent, without heartbeats."""
 
     line: int
 
 
 class LineHeard(msgspec.Struct, frozen=True):
-    """A line that was silent is back."""
+    """A silent line is back."""
 
     line: int
 
@@ -86,7 +87,7 @@ LineInstruction: TypeAlias = (
 
 
 class LineHealth(msgspec.Struct, frozen=True):
-    """How one line does."""
+    """The health of one line."""
 
     line: int
     is_silent: bool

@@ -12,7 +12,7 @@ from penstock.base.counters import Cause, Counters
 from penstock.feed.formats.datagram import Segment
 
 DATAGRAMS_MAX = 4_096
-"""Maximum number of buffered datagrams, the newest ones; what is missing afterwards is requested."""
+"""Maximum number of buffered datagrams, the newest ones; missing messages are requested afterwards."""
 
 CandidateDatagram: TypeAlias = tuple[int, Segment, bytes, int]
 """A datagram of another session: its line, its content, its bytes, its receive time."""
@@ -31,7 +31,7 @@ class SessionCandidate:
         return bool(self._buffered)
 
     def add(self, datagram: CandidateDatagram, now_ns: int) -> bool:
-        """Buffer a datagram. True if the source has changed to its session by now."""
+        """Buffer a datagram. Return True if the source has changed to its session."""
         buffered = self._buffered
         if buffered and buffered[0][1].session != datagram[1].session:
             self.dismiss()
@@ -41,13 +41,13 @@ class SessionCandidate:
         return len(buffered) > 1 and now_ns - self._since_ns >= self._wait_ns
 
     def confirm(self) -> list[CandidateDatagram]:
-        """The buffered datagrams: they are of the current session from now on."""
+        """Return the buffered datagrams, which belong to the current session from now on."""
         datagrams = list(self._buffered)
         self._buffered.clear()
         return datagrams
 
     def dismiss(self) -> None:
-        """Drop the buffered datagrams: the session continues without a change."""
+        """Drop the buffered datagrams: the current session continues."""
         if self._buffered:
             self._counters.add("packets_dropped", len(self._buffered), cause=Cause.STALE_EPOCH)
             self._buffered.clear()

@@ -1,21 +1,23 @@
-"""Names of sessions. A source that counts anew under the name it had begins `day#2`, then `day#3`, and so on."""
+"""Names of sessions. After a restart of numbers under the same name, a session is called `day#2`, then `day#3`, and
+so on."""
 
 from penstock.wire.term import session_parts
 
 
 def session_name(name: str, number: int) -> str:
-    """What the session is called that is the how manieth of this name."""
+    """The name of the n-th session with this name."""
     return f"{name}#{number}" if number > 1 else name
 
 
 def after_reset(name: str) -> str:
-    """What the one after this is called."""
+    """The name of the session after this one."""
     said, number = session_parts(name)
     return session_name(said, number + 1)
 
 
 def is_later_of_same(name: str, other: str) -> bool:
-    """Whether the source calls both the same, but has counted anew between; who came later did not see how often."""
+    """True if the source has the same name for both, with a restart of numbers in between; an adapter that started
+    later does not know how many there were."""
     said, number = session_parts(name)
     other_said, other_number = session_parts(other)
     return said == other_said and number > other_number

@@ -1,8 +1,8 @@
-"""Made-up ITCH 5.0 order flow: a trading day of valid messages, the same for the same seed, millions per second.
+"""Generated ITCH 5.0 order flow: a trading day of valid messages, reproducible by seed, millions per second.
 
-A market of many books is played: orders are added, replaced, cancelled and executed in price-time order, and every
-message says what happened to them. Nothing is random but the bits of one generator with a seed, and nothing is
-computed in floating point, so a seed means the same bytes everywhere.
+The generator simulates a market of many books: orders are added, replaced, cancelled and executed in price-time order,
+and messages describe each change. All randomness comes from one seeded generator of integers, without floating point,
+so a seed produces the same bytes everywhere.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -22,7 +22,7 @@ cdef enum:
 
 cdef enum Phase:
     BEFORE                  # start of messages, market-wide levels
-    DIRECTORY               # what there is, symbol by symbol
+    DIRECTORY  # the symbols of the day
     OPENING                 # start of system hours
     EARLY                   # order flow before the market opens
     OPEN                    # start of market hours
@@ -31,7 +31,7 @@ cdef enum Phase:
     CLOSE                   # end of market hours
     CLOSE_CROSS
     LATE                    # order flow after the close
-    CLEAN                   # what is left of the day's orders is deleted
+    CLEAN  # delete the remaining orders of the day
     AFTER                   # end of system hours, end of messages
     DONE
 
@@ -45,7 +45,7 @@ cdef int64_t SECOND = 1_000_000_000
 cdef int64_t MESSAGES_AT = 11_100 * SECOND      # 03:05
 cdef int64_t SYSTEM_AT = 14_400 * SECOND        # 04:00
 cdef int64_t OPEN_AT = 34_200 * SECOND          # 09:30
-cdef int64_t BREACH_AT = 55_800 * SECOND        # 15:30: a level 1 breach this late stops no trading
+cdef int64_t BREACH_AT = 55_800 * SECOND  # 15:30: a level 1 breach after this time does not halt trading
 cdef int64_t CLOSE_AT = 57_600 * SECOND         # 16:00
 cdef int64_t CLEAN_AT = 70_200 * SECOND         # 19:30
 cdef int64_t SYSTEM_END_AT = 72_000 * SECOND    # 20:00
@@ -57,7 +57,8 @@ cdef const char *STATES = b"AEWS"
 # Orders
 
 cdef uint32_t a_price(Flow *flow, Book *book, int side) noexcept nogil:
-    """Near the anchor, thinning out with the distance, and never at or through the other side's best."""
+    """Choose a price near the anchor, less often with growing distance, and never at or through the other side's
+    best."""
     cdef uint64_t chance = bits(flow)
     cdef uint32_t away = <uint32_t>((chance & 15) * ((chance >> 8) & 15) >> 3)
     cdef uint16_t others = book.counts[1 - side]
@@ -126,7 +127,7 @@ cdef void drop(Flow *flow, uint32_t index, int side, int at) noexcept nogil:
 
 
 cdef void cancel(Flow *flow, uint32_t index, int side, int at) noexcept nogil:
-    """Part of an order's shares, of which it has at least two."""
+    """Cancel a part of an order with at least two shares."""
     cdef LiveOrder *order = &flow.books[index].orders[side][at]
     cdef uint32_t shares = 1 + below(flow, order.shares - 1)
     cdef uint8_t *message = begin(flow, c'X', 23, index + 1)
@@ -152,12 +153,12 @@ cdef void replace(Flow *flow, uint32_t index, int side, int at) noexcept nogil:
 
 
 cdef uint64_t matched(Flow *flow, uint32_t index, bint may_break) noexcept nogil:
-    """The number of a new match."""
+    """Return the number of a new match."""
     cdef uint64_t number = flow.next_match
     flow.next_match += 1
     if may_break:
         if flow.match_count == MATCHES:
-            flow.match_count = 0 # older ones stay as they are
+            flow.match_count = 0  # older ones can no longer be broken
         flow.matches[flow.match_count].number = number
         flow.matches[flow.match_count].locate = <uint16_t>(index + 1)
         flow.match_count += 1
@@ -165,8 +166,8 @@ cdef uint64_t matched(Flow *flow, uint32_t index, bint may_break) noexcept nogil
 
 
 cdef uint32_t execute(Flow *flow, uint32_t index, int side, uint32_t cross_price) noexcept nogil:
-    """The best order of a side, wholly or in part; returns the shares. In a cross it is not printable, and has the
-    cross's price; without one (0) it may still have been executed at a better price than it asked for."""
+    """Execute the best order of a side, completely or partly; return the shares. In a cross the execution is not
+    printable and has the cross's price; without a cross (0) it may have a better price than the order's."""
     cdef Book *book = &flow.books[index]
     cdef int at = book.counts[side] - 1
     cdef LiveOrder *order = &book.orders[side][at]
@@ -189,7 +190,7 @@ cdef uint32_t execute(Flow *flow, uint32_t index, int side, uint32_t cross_price
 
 
 cdef void drift(Book *book, int side) noexcept nogil:
-    """Buyers were hit: the anchor falls; sellers were lifted: it rises."""
+    """Move the anchor: down after a buy order was hit, up after a sell order was lifted."""
     if side == BUY and book.anchor - TICK > book.base // 2:
         book.anchor -= TICK
     elif side == SELL and book.anchor + TICK < book.base * 2:
@@ -208,7 +209,7 @@ cdef void hidden_trade(Flow *flow, uint32_t index) noexcept nogil:
 
 
 cdef void cross(Flow *flow, uint32_t index, char kind) noexcept nogil:
-    """Up to three orders of each side meet at one price, then the cross says how many shares that were."""
+    """Match up to three orders of each side at one price, then report the cross with its shares."""
     cdef Book *book = &flow.books[index]
     cdef uint32_t price = book.anchor
     cdef uint64_t shares = 0
@@ -225,10 +226,10 @@ cdef void cross(Flow *flow, uint32_t index, char kind) noexcept nogil:
     message[39] = <uint8_t>kind
 
 
-# What happens now and then
+# Rare events
 
 cdef void break_trade(Flow *flow) noexcept nogil:
-    """One that was not broken yet."""
+    """Break a trade that was not broken yet."""
     if flow.match_count == 0:
         return
     cdef int64_t at = below(flow, <uint32_t>flow.match_count)
@@ -275,7 +276,7 @@ cdef void resume(Flow *flow, int which) noexcept nogil:
 
 
 cdef void something_rare(Flow *flow, uint32_t index) noexcept nogil:
-    """Each kind in turn, so that every day, however short, has all of them."""
+    """Emit one kind of rare message after the other, so that even a short day has all of them."""
     cdef int kind = flow.rare_next % RARE_KINDS
     flow.rare_next += 1
     if kind == 0:
@@ -301,7 +302,7 @@ cdef void something_rare(Flow *flow, uint32_t index) noexcept nogil:
 # The order flow
 
 cdef void pass_time(Flow *flow) noexcept nogil:
-    """A skewed gap whose mean is the phase's; in a burst a thirtieth of it."""
+    """Advance the time by a skewed gap with the phase's mean; within a burst, a thirtieth of it."""
     cdef uint64_t chance = bits(flow)
     cdef uint64_t skew = ((chance & 65535) * (chance >> 16 & 0xFFFF)) >> 16
     cdef int64_t gap_ns = flow.gap_ns
@@ -315,7 +316,7 @@ cdef void pass_time(Flow *flow) noexcept nogil:
 
 
 cdef void order_event(Flow *flow, uint32_t index) noexcept nogil:
-    """What most messages are: something happens to one side of one book."""
+    """Change one side of one book, as most messages do."""
     cdef Book *book = &flow.books[index]
     cdef uint64_t chance = bits(flow)
     cdef int side = chance & 1
@@ -325,7 +326,7 @@ cdef void order_event(Flow *flow, uint32_t index) noexcept nogil:
     if count == 0 or (kind < 440 and count < DEPTH):
         add(flow, index, side)
         return
-    # an order near the best is more likely to be changed
+    # orders near the best are changed more often
     at = count - 1 - <int>(below(flow, count) * (chance >> 32 & 0xFFFF) >> 16)
     if kind < 840:
         drop(flow, index, side, at)
@@ -342,7 +343,7 @@ cdef void order_event(Flow *flow, uint32_t index) noexcept nogil:
 
 
 cdef void trade_on(Flow *flow, char cross_kind) noexcept nogil:
-    """One step of a phase of order flow; near its end imbalances are told."""
+    """One step of a phase of order flow; near its end, imbalances are reported."""
     cdef uint64_t chance = bits(flow)
     cdef uint32_t index = flow.popular[chance & 0xFFFF]
     cdef int which
@@ -370,13 +371,13 @@ cdef void begin_trading(Flow *flow, Phase phase, int64_t messages, int64_t end_n
     flow.phase = phase
     flow.left = messages
     flow.phase_end_ns = end_ns
-    # nearly a quarter of all messages come in bursts, which take hardly any time
+    # nearly a quarter of all messages come in bursts, which take almost no time
     flow.gap_ns = max((end_ns - flow.time_ns) // max(messages, 1) * 13 // 10, 1)
     flow.burst_left = 0
 
 
 cdef bint next_symbol(Flow *flow) noexcept nogil:
-    """Whether a phase that goes through all symbols is not over."""
+    """True if a phase over all symbols is not finished."""
     flow.cursor += 1
     flow.time_ns += 1_000 + <int64_t>below(flow, 2_000)
     if flow.cursor < flow.symbols:
@@ -386,7 +387,7 @@ cdef bint next_symbol(Flow *flow) noexcept nogil:
 
 
 cdef void clean(Flow *flow) noexcept nogil:
-    """Delete up to 16 orders of one symbol; go on with the next when it has none."""
+    """Delete up to 16 orders of one symbol; continue with the next symbol when it has none."""
     cdef Book *book = &flow.books[flow.cursor]
     cdef int side, turn
     for turn in range(8):
@@ -399,7 +400,7 @@ cdef void clean(Flow *flow) noexcept nogil:
 
 
 cdef void step(Flow *flow) noexcept nogil:
-    """Write one or several messages, or go from a phase to the next."""
+    """Write one or more messages, or begin the next phase."""
     if flow.phase == MARKET or flow.phase == EARLY or flow.phase == LATE:
         if flow.left > 0:
             trade_on(flow, c'C' if flow.phase == MARKET else (c'O' if flow.phase == EARLY else 0))
@@ -441,7 +442,7 @@ cdef void step(Flow *flow) noexcept nogil:
 
 
 cdef Py_ssize_t run(Flow *flow, uint8_t *out, Py_ssize_t room, int64_t messages_max) noexcept nogil:
-    """Whole steps, as long as there is room for one more; returns the bytes written."""
+    """Run whole steps while there is room for one more. Return the number of bytes written."""
     cdef int64_t last = flow.messages + messages_max
     flow.out = out
     while flow.phase != DONE and flow.messages < last and out + room - flow.out >= STEP_SIZE_MAX:
@@ -452,7 +453,7 @@ cdef Py_ssize_t run(Flow *flow, uint8_t *out, Py_ssize_t room, int64_t messages_
 cdef class OrderFlow:
     """A day of the market of `symbols` (name, price in 1/10,000), the most popular first.
 
-    `popular` has 65,536 numbers of symbols: who is drawn from it at random is as popular as it has entries.
+    `popular` has 65,536 symbol indices: a random entry yields each symbol in proportion to its entries.
     """
 
     def __cinit__(self, uint64_t seed, list symbols not None, const uint16_t[::1] popular not None, int64_t messages):
@@ -468,12 +469,12 @@ cdef class OrderFlow:
             raise MemoryError
         for index in range(POPULARITY):
             if popular[index] >= flow.symbols:
-                raise LocalProtocolError(f"there is no symbol {popular[index]}")
+                raise LocalProtocolError(f"unknown symbol {popular[index]}")
             flow.popular[index] = popular[index]
         for index, (name, price) in enumerate(symbols):
             padded = name.encode("ascii").ljust(8)
             if len(padded) != 8 or not 50_000 <= price <= 100_000_000:
-                raise LocalProtocolError(f"{name!r} at {price} is no symbol to trade")
+                raise LocalProtocolError(f"{name!r} at {price} is not a valid symbol")
             memcpy(flow.books[index].symbol, <const uint8_t *>padded, 8)
             flow.books[index].base = flow.books[index].anchor = price
         flow.random = seed
@@ -491,7 +492,7 @@ cdef class OrderFlow:
 
     @property
     def messages(self) -> int:
-        """How many were made so far."""
+        """Number of messages so far."""
         return self.flow.messages
 
     @property
@@ -499,14 +500,14 @@ cdef class OrderFlow:
         return self.flow.phase == DONE
 
     def fill(self, uint8_t[::1] room not None, int64_t messages_max) -> int:
-        """Write messages, each with its length in two bytes before it, and return how many bytes that are.
+        """Write messages, each with its length in two bytes before it. Return the number of bytes.
 
-        It ends when there are `messages_max` (or a few more: what happens at once stays together), when less than
-        2,048 bytes of room are left, or when the day is over.
+        Stops after `messages_max` messages (or a few more, because simultaneous messages stay together), when less
+        than 2,048 bytes of room are left, or at the end of the day.
         """
         cdef Py_ssize_t size
         if room.shape[0] < STEP_SIZE_MAX:
-            raise LocalProtocolError(f"{room.shape[0]} bytes are no room for order flow; {STEP_SIZE_MAX} are the least")
+            raise LocalProtocolError(f"the buffer has {room.shape[0]} bytes, the minimum is {STEP_SIZE_MAX}")
         with nogil:
             size = run(&self.flow, &room[0], room.shape[0], messages_max)
         return size

@@ -1,4 +1,4 @@
-"""What the generator knows of a market, and how it writes messages of ITCH 5.0 about it."""
+"""The generator's state of a market, and the writing of ITCH 5.0 messages."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -16,9 +16,9 @@ cdef extern from *:
 
 cdef enum:
     DEPTH = 64              # orders on one side of one book
-    MATCHES = 1024          # trades that may still be broken
-    HALTS = 8               # symbols that stand still at once
-    STEP_SIZE_MAX = 2048    # bytes that one step may write: at most 32 messages
+    MATCHES = 1024  # recent trades that may still be broken
+    HALTS = 8  # symbols halted at once
+    STEP_SIZE_MAX = 2048  # maximum size of a step: at most 32 messages
     POPULARITY = 65536      # entries of the table from random bits to symbols
     TICK = 100              # a cent, in units of a price
 
@@ -30,12 +30,12 @@ cdef struct LiveOrder:
 
 
 cdef struct Book:
-    # best last on either side; of one price the oldest last
+    # the best last on either side; at one price the oldest last
     LiveOrder orders[2][DEPTH]
     uint16_t counts[2]
     uint8_t halt            # 0, or the kind of halt
-    uint32_t base           # prices stay between half and twice this
-    uint32_t anchor         # where new orders gather
+    uint32_t base  # prices stay between half and twice this value
+    uint32_t anchor  # center of new orders
     uint8_t symbol[8]
 
 
@@ -46,7 +46,7 @@ cdef struct Match:
 
 cdef struct Halt:
     uint16_t index
-    int64_t resume_at       # when so many messages of the market's phase are left
+    int64_t resume_at  # resumed when this number of messages of the market phase is left
 
 
 cdef struct Flow:
@@ -55,14 +55,14 @@ cdef struct Flow:
     uint64_t next_match
     int64_t time_ns
     int64_t messages        # written so far
-    uint8_t *out            # where the next message goes
+    uint8_t *out  # position of the next message
     # the day
     int phase
-    int64_t cursor          # of a phase that goes through all symbols
-    int64_t left            # messages of a phase of order flow
-    int64_t shares_of[3]    # messages before, in and after the market's hours
+    int64_t cursor  # position in a phase over all symbols
+    int64_t left  # remaining messages of a phase of order flow
+    int64_t shares_of[3]  # messages before, in and after market hours
     int64_t phase_end_ns
-    int64_t gap_ns          # mean time between two messages of the phase
+    int64_t gap_ns  # mean time between two messages of the phase
     int64_t burst_left
     uint16_t burst_index
     int64_t rare_interval
@@ -92,7 +92,7 @@ cdef inline uint32_t below(Flow *flow, uint32_t bound) noexcept nogil:
     return <uint32_t>(((bits(flow) >> 32) * bound) >> 32)
 
 
-# Messages: `begin` writes the frame's length and the head, `end` counts it
+# Messages: `begin` writes the frame's length and the header, `end` counts the message
 
 cdef inline uint8_t *begin(Flow *flow, char kind, uint32_t size, uint32_t locate) noexcept nogil:
     cdef uint8_t *message = flow.out + 2
@@ -113,7 +113,7 @@ cdef inline void system_event(Flow *flow, char event, int64_t at_ns) noexcept no
 
 
 cdef inline uint8_t *about(Flow *flow, char kind, uint32_t size, uint32_t index) noexcept nogil:
-    """A message with the stock at 11, the rest zero."""
+    """Begin a message with the stock at offset 11, the rest zero."""
     cdef uint8_t *message = begin(flow, kind, size, index + 1)
     memset(message + 19, 0, size - 19)
     memcpy(message + 11, flow.books[index].symbol, 8)

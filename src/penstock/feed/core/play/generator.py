@@ -1,12 +1,12 @@
-"""A day of made-up ITCH 5.0 order flow: valid, of all message types, in bursts, the same for the same seed.
+"""A day of generated ITCH 5.0 order flow: valid, with all message types, in bursts, reproducible by seed.
 
 generator = ItchGenerator(GeneratorConfig(seed=7, symbols=1_000, messages=1_000_000))
 while len(batch := generator.take()):
     converter.convert(batch)
 
-Every execution, cancellation, deletion and replacement names an order that is in the book and has the shares; books are
+Every execution, cancellation, deletion and replacement refers to an order in the book with enough shares; books are
 never crossed; times never go back. The day begins with the directory, has crosses at the open and the close, halts
-and resumptions, corrections, and ends with empty books. Prices and sizes are nobody's.
+and resumptions, corrections, and ends with empty books. Prices and sizes are invented.
 """
 
 from collections.abc import Iterator
@@ -32,16 +32,16 @@ WELL_KNOWN = (
     "AAPL", "MSFT", "NVDA", "AMZN", "TSLA", "META", "GOOGL", "AMD", "INTC", "CSCO", "NFLX", "ADBE", "PEP", "COST",
     "AVGO", "QCOM", "TXN", "AMGN", "SBUX", "MDLZ", "GILD", "ADP", "BKNG", "VRTX", "REGN", "MU", "LRCX", "PANW",
 )  # fmt: skip
-"""The most popular of the made-up market have names that people know."""
+"""Names of the most popular symbols, which readers recognise."""
 
 
 class GeneratorConfig(Config, frozen=True):
-    """Which day: the same values mean the same bytes."""
+    """Parameters of the day: equal values produce equal bytes."""
 
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 1
     symbols: Annotated[int, msgspec.Meta(ge=1, le=20_000)] = 1_000
     messages: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 1_000_000
-    """Of order flow, more or less; the directory, crosses and the end of the day come on top."""
+    """Approximate number of order flow messages; the directory, crosses and the end of the day are added."""
 
 
 class ItchGenerator:
@@ -57,7 +57,7 @@ class ItchGenerator:
 
     @property
     def symbols(self) -> list[str]:
-        """The most popular first; the n-th has the locate code n + 1."""
+        """Symbols by popularity; the n-th has the locate code n + 1."""
         return self._flow.symbols
 
     @property
@@ -66,31 +66,31 @@ class ItchGenerator:
 
     @property
     def is_done(self) -> bool:
-        """The day is over."""
+        """True at the end of the day."""
         return self._flow.is_done
 
     def take(self, messages: int = 4_096) -> SourceBatch:
-        """About so many messages more, at most what fits a megabyte; none when the day is over.
+        """Return about this number of messages, at most a megabyte; none after the end of the day.
 
-        The batch is good until the next call.
+        The batch is valid until the next call.
         """
         first = self.next_sequence
         return self._blocks.batch(self.blocks(messages), first)
 
     def blocks(self, messages: int = 4_096) -> memoryview:
-        """The same as bytes: each message with its length (two bytes, big-endian) before it, as in a file."""
+        """Return messages as bytes: each with its length (two bytes, big-endian) before it, as in a file."""
         size = self._flow.fill(self._room, messages)
         return self._room.data[:size]
 
     def __iter__(self) -> Iterator[bytes]:
-        """Message by message, for whoever is in no hurry."""
+        """Yield single messages, for callers without speed requirements."""
         while len(batch := self.take()):
             for _, message in batch:
                 yield message
 
 
 def _market(symbols: int) -> list[tuple[str, int]]:
-    """Names and prices."""
+    """Names and prices of the symbols."""
     names = list(WELL_KNOWN[:symbols])
     known = set(names)
     number = 0

@@ -10,7 +10,7 @@ ANSWER_MESSAGES_MAX = 10_000
 
 
 class MoldServer:
-    """One session. What was sent is kept, at most so many bytes of it, for whoever asks."""
+    """One session. Sent messages are kept for requests, up to a number of bytes."""
 
     def __init__(
         self, session: str, *, packet_size_max: int, kept_bytes_max: int, counters: Counters | None = None
@@ -25,7 +25,7 @@ class MoldServer:
         return self._history.next_sequence
 
     def send(self, blocks: bytes) -> list[bytes]:
-        """Datagrams with the next messages."""
+        """Return datagrams with the next messages."""
         first = self.next_sequence
         datagrams, next_sequence = self._datagrams(first, blocks)
         count = next_sequence - first
@@ -40,7 +40,7 @@ class MoldServer:
         return encode_end(self.session, self.next_sequence)
 
     def answer(self, request: bytes) -> list[bytes]:
-        """Datagrams for somebody who asked, as far as what was asked for is known; anybody may ask anything."""
+        """Return datagrams for a request, as far as its messages are kept. Requests may be hostile."""
         try:
             asked = decode_request(request)
         except PacketError as error:
@@ -54,7 +54,7 @@ class MoldServer:
         return self._datagrams(asked.first_sequence, wanted)[0]
 
     def _datagrams(self, sequence: int, blocks: bytes) -> tuple[list[bytes], int]:
-        """Datagrams with these messages, and the number that comes after them."""
+        """Return datagrams with these messages, and the number after them."""
         datagrams = []
         for offset, size, count in cut(blocks, self._room):
             datagrams.append(encode_header(self.session, sequence, count) + blocks[offset : offset + size])

@@ -1,16 +1,16 @@
-"""When a player sends what: by the day's own clock, faster, at an even rate, or as fast as it can."""
+"""The times of a player's messages: by the day's own clock, faster, at an even rate, or as fast as possible."""
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.feed.core.play.script import Script
 
 BATCH_MAX = 4_096
-"""Messages taken at once."""
+"""Maximum number of messages taken at once."""
 
 WAIT_MAX_NS = 50 * NS_PER_MS
 
 
 class Pace:
-    """Takes from the script what is due. Whoever is late catches up; nothing is left out."""
+    """Takes due messages from the script. A late player catches up; no message is dropped."""
 
     def __init__(self, script: Script, *, speed: float, rate: float, now_ns: int) -> None:
         self._script = script
@@ -22,7 +22,7 @@ class Pace:
         self.is_over = False
 
     def due(self, now_ns: int) -> bytes:
-        """Messages whose time has come, with their sizes before them."""
+        """Return the messages that are due, with their sizes before them."""
         if self._rate:
             count = int((now_ns - self._start_ns) * self._rate / NS_PER_SECOND) + 1 - self._taken
             blocks = self._script.take(min(count, BATCH_MAX)) if count > 0 else b""
@@ -35,7 +35,7 @@ class Pace:
         return blocks
 
     def wait_ns(self, now_ns: int) -> int:
-        """How long nothing is due, as far as is known; to be asked again after it."""
+        """Time until the next message may be due."""
         if self._rate:
             due_ns = self._start_ns + int(self._taken * NS_PER_SECOND / self._rate)
         elif self._speed:

@@ -1,4 +1,4 @@
-"""What is to be played, in pieces: messages with their sizes before them, from a file or made up."""
+"""The messages to play, in chunks with sizes before the messages, from a file or generated."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -16,7 +16,7 @@ class Readable(Protocol):
 
 
 class Script:
-    """Takes blocks from a source as they are needed, and can look at what comes next."""
+    """Takes blocks from a source as needed, and can peek at the next message."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -33,14 +33,14 @@ class Script:
         return Script(iter(lambda: file.read(CHUNK_SIZE), b""))
 
     def next_time_ns(self) -> int | None:
-        """The next message's nanoseconds since midnight; None at the end. (Every ITCH message has them there.)"""
+        """The next message's nanoseconds since midnight, which every ITCH message has; None at the end."""
         if not self._is_filled():
             return None
         start = self._at + SIZE_SIZE + TIME_AT
         return int.from_bytes(self._blocks[start : start + TIME_SIZE], "big")
 
     def take(self, messages: int) -> bytes:
-        """At most so many whole messages, fewer at a chunk's end; none when the script is over."""
+        """Take complete messages, at most `messages`, fewer at a chunk's end; none at the end of the script."""
         if not self._is_filled():
             return b""
         rest = memoryview(self._blocks)[self._at :]
@@ -50,7 +50,7 @@ class Script:
         return taken
 
     def take_until(self, time_ns: int, messages_max: int) -> bytes:
-        """The messages up to this time of day."""
+        """Take the messages up to this time of day."""
         parts: list[bytes] = []
         while len(parts) < messages_max:
             next_ns = self.next_time_ns()
@@ -60,7 +60,7 @@ class Script:
         return b"".join(parts)
 
     def _is_filled(self) -> bool:
-        """Whether the next message is here as a whole."""
+        """True if the next message is completely loaded."""
         while not self._has_message():
             chunk = next(self._chunks, b"")
             if not chunk:

@@ -1,4 +1,4 @@
-"""What a player has sent, kept for those who ask for it again or come late; bounded, the oldest goes first."""
+"""Messages that a player has sent, kept for repair requests and late clients; bounded, the oldest are dropped first."""
 
 from bisect import bisect_right
 
@@ -17,11 +17,11 @@ class SentMessages:
 
     @property
     def first_sequence(self) -> int:
-        """The oldest message that is kept, or the next."""
+        """The oldest message that is kept, or the next one."""
         return self._firsts[0] if self._firsts else self.next_sequence
 
     def add(self, blocks: bytes, count: int) -> None:
-        """The next `count` messages."""
+        """Add the next `count` messages."""
         self._chunks.append(blocks)
         self._firsts.append(self.next_sequence)
         self.next_sequence += count
@@ -33,8 +33,8 @@ class SentMessages:
         del self._chunks[:dropped], self._firsts[:dropped]
 
     def find(self, sequence: int, count_max: int) -> tuple[bytes, int]:
-        """Messages from this one on, at most so many and at most to the end of their chunk: their bytes, and the number
-        that comes after them. Nothing when it is not kept."""
+        """Return messages from this one on, at most `count_max` and up to the end of their chunk: their bytes, and
+        the number after them. Empty if the message is not kept."""
         if not self.first_sequence <= sequence < self.next_sequence:
             return b"", sequence
         number = bisect_right(self._firsts, sequence) - 1

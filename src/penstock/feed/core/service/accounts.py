@@ -7,7 +7,7 @@ from penstock.base.metrics import Metrics
 from penstock.security import Token
 
 CLIENTS_MAX = 4_096
-"""Clients with counters of their own; what others get is counted together, under no name."""
+"""Maximum number of clients with their own counters; further clients are counted together, without a name."""
 
 
 class StreamAccount(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Accounts:
         self._metrics: Metrics | None = None
 
     def show_in(self, metrics: Metrics) -> None:
-        """Counters of clients that are known now or later appear in these metrics."""
+        """Show the counters of present and future clients in these metrics."""
         self._metrics = metrics
         for counters in self._clients.values():
             metrics.register(counters)

@@ -52,14 +52,14 @@ class Disconnected(msgspec.Struct, frozen=True):
 
 
 class MessageSent(msgspec.Struct, frozen=True):
-    """A queued message has left; `size` is that of its SendMessage."""
+    """A queued message was sent; `size` is that of its SendMessage."""
 
     subscriber: int
     size: int
 
 
 class Published(msgspec.Struct, frozen=True):
-    """The batch's data is not used again; its rows are."""
+    """The batch's data is not reused; its rows are."""
 
     batch: PublishedBatch
 
@@ -81,7 +81,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class RequestFailed(msgspec.Struct, frozen=True):
-    """What a subscriber asked for cannot be had now."""
+    """The subscriber's request cannot be served now."""
 
     subscriber: int
     refusal: StreamRefused
@@ -92,11 +92,11 @@ class ContributionTaken(msgspec.Struct, frozen=True):
     stream: str
     next_sequence: int
     taken_count: int
-    """Without those that had been taken before."""
+    """Without messages that had been taken before."""
 
 
 class Revoke(msgspec.Struct, frozen=True):
-    """The administration server took back what a client, or one subscription, was entitled to."""
+    """The administration server revoked the rights of a client, or of one subscription."""
 
     reason: str
     client: str = ""
@@ -104,7 +104,7 @@ class Revoke(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """The adapter stops."""
+    """The adapter shuts down."""
 
 
 ServiceEvent: TypeAlias = (
@@ -130,7 +130,7 @@ class SendMessage(msgspec.Struct, frozen=True):
     subscriber: int
     message: AdapterMessage
     size: int = 0
-    """Bytes that count for the subscriber's queue."""
+    """Size that counts for the subscriber's queue."""
 
 
 class EndStream(msgspec.Struct, frozen=True):

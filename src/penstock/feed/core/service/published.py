@@ -1,4 +1,4 @@
-"""Packets that were published, taken apart again: what the stream service selects from and the journal gives back."""
+"""Published packets in decoded form, for the stream service and for packets from the journal."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from penstock.wire._codec import MESSAGE_HEADER_SIZE, PACKET_HEADER_SIZE
 
 
 class PublishedBatch(msgspec.Struct, frozen=True):
-    """Packets that follow each other, and the messages in them; all rows point into `data`."""
+    """Consecutive packets and their messages; all rows point into `data`."""
 
     data: NDArray[numpy.uint8]
     packets: NDArray[Any]
@@ -27,14 +27,14 @@ class PublishedBatch(msgspec.Struct, frozen=True):
 
     @property
     def sourced(self) -> NDArray[Any]:
-        """The rows of messages that come from a source. Every one of these has an ORIGIN and is whole; models in band
-        have none, and are perhaps in pieces."""
+        """The rows of messages from a source. Each of them has an ORIGIN and is complete; models in band have no
+        ORIGIN and may be fragmented."""
         is_sourced = self.rows["extensions_size"] > 0
         return self.rows if is_sourced.all() else self.rows[is_sourced]
 
 
 class Unpacker:
-    """Takes packets apart, with memory that is used again for the next ones: a batch is good until then."""
+    """Decodes packets into memory that is reused: a batch is valid until the next call."""
 
     def __init__(self, packets_max: int = 4_096) -> None:
         self._packets = numpy.zeros(packets_max, PACKET_DTYPE)
@@ -43,7 +43,7 @@ class Unpacker:
     def unpack(
         self, data: NDArray[numpy.uint8], offsets: NDArray[numpy.uint32], sizes: NDArray[numpy.uint32]
     ) -> Iterator[PublishedBatch]:
-        """What lies at these places. Damaged packets have a row with their error, and no messages."""
+        """Decode the packets at these places. Damaged packets have a row with their error, and no messages."""
         done = 0
         while done < len(offsets):
             end = min(len(offsets), done + len(self._packets))
@@ -54,7 +54,7 @@ class Unpacker:
     def unpack_taken(
         self, first: int, data: NDArray[numpy.uint8], offsets: NDArray[numpy.uint32], sizes: NDArray[numpy.uint32]
     ) -> Iterator[tuple[int, PublishedBatch]]:
-        """What a Tap gave, and before each batch how many packets were overwritten before they could be taken."""
+        """Decode packets of a Tap. Each batch comes with the number of packets that were overwritten before it."""
         for batch in self.unpack(data, offsets, sizes):
             packets = batch.packets
             expected = numpy.arange(first, first + len(packets), dtype=numpy.uint64)
@@ -70,7 +70,7 @@ class Unpacker:
 
 
 class StreamPacker:
-    """Packs chosen messages into one subscriber's packets: numbered from 1, their extensions as they were."""
+    """Packs selected messages into one subscriber's packets, numbered from 1, with their extensions unchanged."""
 
     def __init__(self, publisher_id: int, epoch: int, packet_size_max: int = PACKET_SIZE_DEFAULT) -> None:
         self.publisher_id = publisher_id
@@ -81,7 +81,7 @@ class StreamPacker:
     def pack(
         self, topics: NDArray[numpy.uint8] | bytes, payloads: NDArray[numpy.uint8], rows: NDArray[Any]
     ) -> list[bytes]:
-        """The packets of these messages, in order; none of them is so large that it must be cut."""
+        """Return the packets of these messages, in order; none of the messages needs fragmentation."""
         if not len(rows):
             return []
         out = numpy.empty(_space_of(rows) + PACKET_HEADER_SIZE * len(rows), numpy.uint8)
@@ -104,7 +104,7 @@ class StreamPacker:
         return [bytes(packed[offset : offset + size]) for offset, size in ranges]
 
     def pack_message(self, message: OutgoingMessage) -> list[bytes]:
-        """The packets of one message, which is cut if it must be."""
+        """Return the packets of one message, which is fragmented if necessary."""
         packets = cut(message, self.publisher_id, 0, self.epoch, self.next_sequence, self._packet_size_max)
         self.next_sequence += len(packets)
         return packets
@@ -113,7 +113,7 @@ class StreamPacker:
 def cut(
     message: OutgoingMessage, publisher_id: int, group: int, epoch: int, first_sequence: int, packet_size_max: int
 ) -> list[bytes]:
-    """The packets of one message that is perhaps longer than one of them."""
+    """Return the packets of one message, possibly fragmented."""
     packer = Packer(publisher_id, group, epoch, packet_size_max=packet_size_max, first_sequence=first_sequence)
     packets = packer.add(
         message.topic,
@@ -128,7 +128,7 @@ def cut(
 
 
 def _space_of(rows: NDArray[Any]) -> int:
-    """The bytes these messages take in packets, at most."""
+    """Upper bound of the size of these messages in packets."""
     padding = 2 * 8
     parts = rows["topic_size"].astype(numpy.int64) + rows["payload_size"] + rows["extensions_size"]
     return int(parts.sum()) + (MESSAGE_HEADER_SIZE + padding) * len(rows)

@@ -1,4 +1,4 @@
-"""Which subscriber gets which message: what it asks for, and what it is granted, both at once."""
+"""Selects each subscriber's messages: those that match its interests and its grants."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -12,8 +12,8 @@ from penstock.topics import Interest, InterestTable
 
 
 class Selector:
-    """Interests and grants of subscribers, who are small numbers. A message goes to those who ask for its topic and
-    are granted it; discontinuities go to all."""
+    """Interests and grants of subscribers, by small numbers. A message goes to subscribers whose interests and
+    grants match its topic; discontinuities go to all."""
 
     def __init__(self) -> None:
         self._wanted = InterestTable()
@@ -21,7 +21,7 @@ class Selector:
         self._numbers: set[int] = set()
 
     def set(self, number: int, topics: Sequence[str], patterns: Iterable[str]) -> None:
-        """Replace what a subscriber asks for and is granted; a TopicError leaves everything as it was."""
+        """Replace a subscriber's interests and grants; a TopicError changes nothing."""
         wanted = [Interest.parse(text) for text in topics]
         granted = [Interest.parse(text) for text in patterns]
         self.remove(number)
@@ -41,12 +41,12 @@ class Selector:
         return len(self._numbers)
 
     def rows_for(self, number: int, data: NDArray[numpy.uint8], rows: NDArray[Any]) -> NDArray[Any]:
-        """Those that one subscriber gets."""
+        """The rows for one subscriber."""
         indices = self.select(data, rows).get(number)
         return rows[:0] if indices is None else rows[indices]
 
     def select(self, data: NDArray[numpy.uint8], rows: NDArray[Any]) -> dict[int, NDArray[numpy.intp]]:
-        """For each subscriber that gets any of these messages, the indices of their rows, in order."""
+        """For each subscriber with matching messages, the indices of their rows, in order."""
         if not len(rows) or not self._numbers:
             return {}
         offsets = numpy.ascontiguousarray(rows["topic_offset"])

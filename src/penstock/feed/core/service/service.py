@@ -1,9 +1,9 @@
-"""The stream service of an adapter: which subscriber gets which messages over TCP. live/subscriber_server.py runs it.
+"""The stream service of an adapter: sends subscribers their messages over TCP. live/subscriber_server.py runs it.
 
-A subscriber opens a stream with a token. It gets the published messages that it asks for and is granted, in packets of
-its own stream. A stream with an image begins with the image: messages that are published before the image is there are
+A subscriber opens a stream with a token. It gets the published messages that match its interests and grants, in packets
+of its own stream. A stream with an image begins with the image: messages published before the image is complete are
 held, and sent after it unless the image includes them. An image may include messages that the service has not seen yet;
-they are skipped later. A delayed stream is read from the journal. The service waits for no subscriber: one whose queue
+these are skipped later. A delayed stream is read from the journal. The service waits for no subscriber: one whose queue
 is full gets a refusal and is disconnected. `now_ns` is the time of the wall clock, because tokens expire by it.
 """
 
@@ -64,22 +64,21 @@ from penstock.security import Entitlement, Token
 log = logger("feed.service")
 
 Verify = Callable[[str, int], Token]
-"""Checks a token's text at a time of the wall clock; a PenstockError says why it is not good."""
+"""Verifies a token's text at a time of the wall clock; raises PenstockError with the reason if it is invalid."""
 
 
 class ServiceIdentity(msgspec.Struct, frozen=True):
-    """Who serves."""
+    """The identity of the service."""
 
     adapter: str
     publisher_id: int
     streams: tuple[int, ...]
     contributions: tuple[str, ...] = ()
-    """Names of the source streams that subscribers may contribute to."""
+    """Names of the source streams that accept contributions of subscribers."""
 
 
 class StreamService:
-    """The core; `verify` checks tokens. `term` is what new subscribers are told, `models` are what their streams begin
-    with."""
+    """The core; `verify` checks tokens. New subscribers get `term`, and their streams begin with `models`."""
 
     def __init__(
         self,
@@ -136,17 +135,17 @@ class StreamService:
         return out
 
     def next_deadline_ns(self) -> int | None:
-        """By the wall clock: when the next token expires."""
+        """Expiry of the next token, by the wall clock."""
         ends = [each.token.expires_ns for each in self._subscribers.values()]
         return min(ends, default=None)
 
     def __len__(self) -> int:
-        """Streams that are open."""
+        """Number of open streams."""
         return len(self._subscribers)
 
     @property
     def has_live(self) -> bool:
-        """Whether anybody is to be given what is published."""
+        """True if a subscriber receives published messages."""
         return bool(len(self._live))
 
     # Messages of subscribers
@@ -169,7 +168,7 @@ class StreamService:
                 self._drop(number, Cause.GOODBYE)
                 self._out.append(EndStream(number))
             else:
-                self._refuse(number, RefusalCode.PROTOCOL, f"{type(message).__name__} has no place here")
+                self._refuse(number, RefusalCode.PROTOCOL, f"{type(message).__name__} is not a request of a subscriber")
         except TopicError as error:
             self._refuse(number, RefusalCode.TOPICS, str(error))
 
@@ -178,7 +177,7 @@ class StreamService:
             self._refuse(number, RefusalCode.STOPPING, "the adapter stops")
             return
         if len(self._subscribers) >= self.config.subscribers_max:
-            self._refuse(number, RefusalCode.LIMIT, f"{len(self._subscribers)} subscribers are served already")
+            self._refuse(number, RefusalCode.LIMIT, f"{len(self._subscribers)} subscribers are the limit")
             return
         token = self._verified(number, message.token, now_ns)
         if token is None:
@@ -241,30 +240,32 @@ class StreamService:
         if token is None:
             return
         if token.subject != subscriber.token.subject:
-            self._refuse(subscriber.number, RefusalCode.TOKEN, "the new token is somebody else's")
+            self._refuse(subscriber.number, RefusalCode.TOKEN, "the new token belongs to another client")
             return
         self._modify(subscriber, subscriber.topics, token)
 
     def _contribute(self, subscriber: Subscriber, message: Contribute) -> None:
         number = subscriber.number
         if message.stream not in self.identity.contributions:
-            self._refuse(number, RefusalCode.CONTRIBUTION, f"{message.stream} takes no contributions here")
+            self._refuse(number, RefusalCode.CONTRIBUTION, f"{message.stream} accepts no contributions")
             return
         contributors = (each for each in self._subscribers.values() if each.contributes_to(message.stream))
         if any(each.token.subject != subscriber.token.subject for each in contributors):
-            self._refuse(number, RefusalCode.CONTRIBUTION, f"somebody else contributes to {message.stream} now")
+            self._refuse(number, RefusalCode.CONTRIBUTION, f"another client contributes to {message.stream} now")
             return
         for each in message.messages:
             if each.topic.startswith(RESERVED_PREFIX):
                 self._refuse(
-                    number, RefusalCode.CONTRIBUTION, f"topics that begin with {RESERVED_PREFIX} are the plant's own"
+                    number,
+                    RefusalCode.CONTRIBUTION,
+                    f"topics that begin with {RESERVED_PREFIX} are reserved for the plant",
                 )
                 return
             if not subscriber.may_send(each.topic):
-                self._refuse(number, RefusalCode.ENTITLEMENT, f"{each.topic} is not granted for sending")
+                self._refuse(number, RefusalCode.ENTITLEMENT, f"{each.topic} has no grant to send")
                 return
             if len(each.payload) + len(each.topic.encode()) > self.config.contribution_size_max:
-                what = f"a contribution has at most {self.config.contribution_size_max} bytes with its topic"
+                what = f"a contribution with its topic is limited to {self.config.contribution_size_max} bytes"
                 self._refuse(number, RefusalCode.CONTRIBUTION, what)
                 return
         if message.messages:
@@ -280,7 +281,8 @@ class StreamService:
     # Messages to subscribers
 
     def _send_models(self, subscriber: Subscriber) -> None:
-        """Whatever is granted: they say nothing about the data. Those in the published stream are not passed on."""
+        """Send all models, whatever the grants, because models contain no data. Models in the published stream are
+        not passed on."""
         packets = subscriber.pack_messages(self._models)
         self._out += [SendMessage(subscriber.number, each) for each in _messages_of(packets)]
 
@@ -332,7 +334,7 @@ class StreamService:
         queued_size = subscriber.queue(size)
         if queued_size <= self.config.queue_bytes_max or subscriber.number not in self._subscribers:
             return subscriber.number in self._subscribers
-        what = f"{queued_size} bytes wait to be taken, more than {self.config.queue_bytes_max}"
+        what = f"{queued_size} bytes wait to be read, the limit is {self.config.queue_bytes_max}"
         self._refuse(subscriber.number, RefusalCode.SLOW, what)
         return False
 
@@ -347,7 +349,7 @@ class StreamService:
     def _expire(self, now_ns: int) -> None:
         for number, subscriber in list(self._subscribers.items()):
             if subscriber.token.expires_ns <= now_ns:
-                self._refuse(number, RefusalCode.EXPIRED, "the token's time is over")
+                self._refuse(number, RefusalCode.EXPIRED, "the token has expired")
 
     def _end_all(self, code: RefusalCode, reason: str, *, live_only: bool = False) -> None:
         for number, subscriber in list(self._subscribers.items()):
@@ -377,7 +379,7 @@ _CAUSES = {RefusalCode.SLOW: Cause.SLOW, RefusalCode.EXPIRED: Cause.EXPIRED, Ref
 
 
 def _messages_of(packets: list[bytes]) -> list[Packets]:
-    """The packets in messages that are not too long."""
+    """Split packets into messages of limited size."""
     messages: list[Packets] = []
     size = PACKETS_BYTES
     for packet in packets:

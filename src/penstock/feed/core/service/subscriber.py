@@ -1,4 +1,4 @@
-"""One subscriber of an adapter's stream service: its interests and grants, its queue, and its image if it wants one."""
+"""One subscriber of an adapter's stream service: its interests and grants, its queue, and its image if requested."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from penstock.security import Entitlement, Token
 
 
 class PendingRows(msgspec.Struct, frozen=True):
-    """Messages that were published before the subscriber's image was taken."""
+    """Messages published before the subscriber's image was taken."""
 
     data: NDArray[Any]
     packet_sequences: NDArray[Any]
@@ -25,10 +25,10 @@ class PendingRows(msgspec.Struct, frozen=True):
 
 
 class Subscriber:
-    """From the opening of its stream to the end.
+    """A subscriber from the opening of its stream to the end.
 
-    `granted_s` is the delay of the grants that are served, `delay_s` the delay of the stream, which is not smaller.
-    A TopicError says that an interest of `opening` is invalid.
+    `granted_s` is the delay of the grants in use, `delay_s` the delay of the stream, which is not smaller. A
+    TopicError means that an interest of `opening` is invalid.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Subscriber:
         self._queued_size = 0
         self._contributes: set[str] = set()
         self._pending: list[PendingRows] | None = [] if opening.image else None
-        self._first_packet = 0  # earlier packets are included in the image
+        self._first_packet = 0  # the image includes earlier packets
         self._selector = Selector()  # for the image, and for a delayed stream
         self._token = token
         self._topics: list[str] = []
@@ -78,7 +78,7 @@ class Subscriber:
     # Interests and grants
 
     def modify(self, topics: Sequence[str], token: Token) -> None:
-        """Replace the interests and the token; a TopicError leaves both as they were."""
+        """Replace the interests and the token; a TopicError changes neither."""
         before, self._token = self._token, token
         try:
             self._selector.set(0, topics, self.patterns())
@@ -89,8 +89,8 @@ class Subscriber:
         self._entitlement = Entitlement(token.grants)
 
     def patterns(self) -> list[str]:
-        """The granted topics with this delay, without those that are granted with a smaller delay, because another
-        stream brings them. Negative grants hold with any delay."""
+        """The topics granted with this delay, without those granted with a smaller delay, which another stream
+        delivers. Negative grants apply to any delay."""
         grants = [grant for grant in self._token.grants if grant.action == "receive"]
         negative = [each.pattern for each in grants if each.pattern.startswith("!")]
         positive = [each for each in grants if not each.pattern.startswith("!")]
@@ -98,7 +98,7 @@ class Subscriber:
         return [each.pattern for each in positive if each.delay_s == self._granted_s] + sooner + negative
 
     def chosen(self, data: NDArray[numpy.uint8], rows: NDArray[Any]) -> NDArray[Any]:
-        """The rows that this subscriber gets."""
+        """The rows for this subscriber."""
         return self._selector.rows_for(0, data, rows)
 
     # Contributions
@@ -110,7 +110,7 @@ class Subscriber:
         return stream in self._contributes
 
     def note_contribution(self, stream: str) -> None:
-        """Until the subscriber leaves, nobody else contributes to this stream."""
+        """Reserve this stream for the subscriber's contributions until it leaves."""
         self._contributes.add(stream)
 
     # The image
@@ -120,12 +120,12 @@ class Subscriber:
         return self._pending is not None
 
     def hold(self, rows: PendingRows) -> None:
-        """Keep messages until the image is there."""
+        """Hold messages until the image is complete."""
         assert self._pending is not None
         self._pending.append(rows)
 
     def begin_after_image(self, next_packet: int) -> Iterator[PendingRows]:
-        """The image includes the packets before `next_packet`. The held messages that follow it."""
+        """The image includes the packets before `next_packet`. Yield the held messages that follow it."""
         pending, self._pending = self._pending or [], None
         self._first_packet = next_packet
         self._queued_size = 0
@@ -136,8 +136,8 @@ class Subscriber:
         )
 
     def after_image(self, rows: NDArray[Any], sequences: NDArray[Any]) -> NDArray[Any]:
-        """The rows of published packets, which have these sequence numbers, without those that the image includes: it
-        may have been taken before they came here."""
+        """Drop rows of published packets with these sequence numbers that the image includes: the image may be newer
+        than these packets."""
         if sequences[0] >= self._first_packet:
             return rows
         is_after: NDArray[numpy.bool_] = sequences[rows["packet_index"]] >= self._first_packet
@@ -148,7 +148,7 @@ class Subscriber:
     def pack(
         self, topics: NDArray[numpy.uint8] | bytes, payloads: NDArray[numpy.uint8], rows: NDArray[Any]
     ) -> list[bytes]:
-        """The messages as packets of this subscriber's stream, counted in its account."""
+        """Pack the messages for this subscriber's stream and count them in its account."""
         packets = self._packer.pack(topics, payloads, rows)
         self._account.note_sent(len(rows), packets)
         return packets
@@ -159,7 +159,7 @@ class Subscriber:
         return packets
 
     def queue(self, size: int) -> int:
-        """Bytes are queued for the subscriber; returns the size of its queue."""
+        """Add to the subscriber's queue and return the new size."""
         self._queued_size += size
         return self._queued_size
 

@@ -10,7 +10,7 @@ from penstock.wire import Extension, Origin, OriginFlag, encode_extensions, enco
 
 
 def announcement_body(note: DiscontinuityNote) -> bytes:
-    """As JSON; of very many lost ranges the oldest are left out."""
+    """Encode as JSON; if there are very many lost ranges, the oldest are dropped."""
     while len(body := note.encode()) > ANNOUNCEMENT_SIZE_MAX:
         note = msgspec.structs.replace(note, lost=note.lost[len(note.lost) // 2 + 1 :])
     return body
@@ -19,8 +19,8 @@ def announcement_body(note: DiscontinuityNote) -> bytes:
 def announcement_message(
     announced: Announced, term: int, flags: int, *, is_repeated: bool, index: int = 0
 ) -> OutgoingMessage:
-    """The announcement itself, or the same said again by an adapter that joined its lineage later; `flags` are those of
-    the messages that follow."""
+    """Return the announcement, or its repetition by an adapter that joined the lineage later; `flags` are those of
+    the following messages."""
     flags |= OriginFlag.DISCONTINUITY | (OriginFlag.IMAGE if is_repeated else 0)
     origin = Origin(announced.stream_id, term, index, int(flags), announced.source_sequence, announced.message_sequence)
     extensions = encode_extensions({Extension.ORIGIN: encode_origin(origin)})

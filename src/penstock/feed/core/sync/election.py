@@ -12,11 +12,11 @@ from penstock.feed.core.sync.messages import AdapterState
 from penstock.wire.term import Term
 
 PATIENCE = 10
-"""Times claim_ms that an unsynchronised adapter leaves to a synchronised one before it takes over itself."""
+"""Factor of claim_ms that an unsynchronised adapter leaves to a synchronised one before it takes over itself."""
 
 
 class Peer(msgspec.Struct):
-    """Another adapter, while there is a channel to it."""
+    """Another adapter with a connected channel."""
 
     index: int
     heard_ns: int
@@ -24,7 +24,7 @@ class Peer(msgspec.Struct):
 
 
 class Peers:
-    """The other adapters, and the last state of each."""
+    """The other adapters and their last states."""
 
     def __init__(self, config: SynchroniserConfig) -> None:
         self._config = config
@@ -66,7 +66,7 @@ class Peers:
         return max((each for each in due_ns if each > now_ns), default=None)
 
     def silence_ns(self, index: int) -> int | None:
-        """When the peer is taken for lost if it stays silent."""
+        """The time at which the peer counts as lost if it stays silent."""
         peer = self._peers.get(index)
         return None if peer is None else peer.heard_ns + self._config.active_lost_ms * NS_PER_MS
 
@@ -79,8 +79,8 @@ class Peers:
 def claim_delay_ns(
     mine: AdapterState, others: list[AdapterState], config: SynchroniserConfig, *, is_whole: bool = False
 ) -> int | None:
-    """The time from the loss of the active adapter until this one takes over; None: it does not. `is_whole` says that
-    this adapter lacks no message, but is in a session that the active adapter had not begun."""
+    """Return the time from the loss of the active adapter until this one takes over; None: it does not. `is_whole`
+    means that this adapter lacks no message, but is in a session that the active adapter had not begun."""
     if not mine.term:
         ahead = sum(other.index < mine.index for other in others)
         return None if ahead else 0
@@ -97,7 +97,7 @@ def _order(state: AdapterState) -> tuple[bool, int, int]:
 
 
 def goes_offline(mine: AdapterState, others: list[AdapterState], config: SynchroniserConfig) -> bool:
-    """True if a backup that cannot synchronise leaves service."""
+    """True if a backup that cannot synchronise should leave service."""
     scores = [other.health for other in others if not other.is_active]
     if not scores:
         return False

@@ -1,4 +1,4 @@
-"""Conversion of one source stream: at once, or later from a backlog while the stream is repaired or compared."""
+"""Conversion of one source stream: immediate, or from a backlog while the stream is repaired or compared."""
 
 from datetime import date
 from enum import Enum, auto
@@ -21,11 +21,10 @@ from penstock.wire import OriginFlag
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 
 DAY_END_GRACE_NS = NS_PER_SECOND
-"""From the end of the trading day to the end of its session: messages that were received before are still on their way
-through the lines."""
+"""Time from the end of the trading day to the end of its session, in which earlier messages may still arrive."""
 
 LOST_MAX = 256
-"""Lost ranges that are remembered for an announcement; the newest."""
+"""Maximum number of lost ranges kept for an announcement, the newest ones."""
 
 
 class Mode(Enum):
@@ -33,11 +32,11 @@ class Mode(Enum):
     PAUSING = auto()  # a few messages at a time, so that the active adapter gets ahead (SYNC-4)
     REPAIRING = auto()  # held until the active adapter's conversion state is here (SYNC-5, SYNC-9)
     BROKEN = auto()  # held until this active adapter has its new term
-    AWAITING = auto()  # a new session: held until the active adapter is in it, or this adapter is the active one
+    AWAITING = auto()  # a new session: held until the active adapter has entered it, or this adapter is active
 
 
 class Output:
-    """The messages of one conversion; their memory is the converter's until keep() is called."""
+    """The messages of one conversion; the converter owns their memory until keep() is called."""
 
     def __init__(self, converted: Packable) -> None:
         self.topic_data: bytes | NDArray[numpy.uint8] = converted.topic_data
@@ -66,7 +65,7 @@ class StreamFlow:
         self._is_sending = True
         self._stop_at: int | None = None
         self._lost: list[tuple[int, int]] = []
-        """Source messages that are missing in what was converted since the last discontinuity."""
+        """Source messages missing in the conversion since the last discontinuity."""
         self._is_damaged = False
         self._is_ended = False
         self._backlog = SourceBacklog(config.held_messages_max, config.held_bytes_max)
@@ -80,7 +79,7 @@ class StreamFlow:
         self._checkpoints: dict[int, Position] = {}
         self._fresh: list[Position] = []
         self._newest: Output | None = None
-        self._is_ending = False  # the session is over, but not everything before its end has been converted
+        self._is_ending = False  # the session has ended, but not everything before its end has been converted
 
     # State, for reading
 
@@ -114,7 +113,7 @@ class StreamFlow:
 
     @property
     def roll_ns(self) -> int | None:
-        """Messages received from this time on are of a later trading date, also within the session."""
+        """Messages received from this time on have a later trading date, even within the session."""
         return self._roll_ns
 
     @property
@@ -186,13 +185,13 @@ class StreamFlow:
             self.converter.skip_to(last + 1)
 
     def is_change(self, event: SessionBegan) -> bool:
-        """True if another session begins; False if the current session was met again."""
+        """True if another session begins; False if the current session was joined again."""
         return event.is_reset or event.name != self._session
 
     def begin_session(self, event: SessionBegan) -> None:
         is_first, is_new = self._session is None, self.is_change(event)
         self._session, self._start = event.name, event.first
-        is_missed = self._mode in (Mode.BROKEN, Mode.AWAITING) or event.is_continued  # definitions may be in it
+        is_missed = self._mode in (Mode.BROKEN, Mode.AWAITING) or event.is_continued  # may contain definitions
         if is_missed and self._backlog.first is not None:
             self._note_loss(self._backlog.first, self._backlog.first + len(self._backlog) - 1)
         self._backlog.clear()
@@ -221,22 +220,22 @@ class StreamFlow:
         return "" if found is None else found.isoformat()
 
     def new_day_at(self, batch: SourceBatch) -> int:
-        """The index of the first message of the batch that is of a later trading date; -1 if there is none."""
+        """The index of the first message in the batch with a later trading date; -1 if there is none."""
         return -1 if self._session is None else new_day_index(batch, self._roll_ns, self.position)
 
     def end_session(self) -> list[SyncInstruction]:
-        """The session is over by the source or by the calendar. The first of several ends of a session counts."""
+        """The session has ended by the source or by the calendar. Only the first of several ends counts."""
         self._is_ending = self._session is not None and not self._is_ended
         return self._announce_end()
 
     @property
     def day_end_ns(self) -> int | None:
-        """When the session is over by the calendar; None while that is not known, or if the session has ended."""
+        """The end of the session by the calendar; None while unknown, or after the end."""
         is_open = self._session is not None and not self._is_ended and not self._is_ending
         return None if self._end_ns is None or not is_open else self._end_ns + DAY_END_GRACE_NS
 
     def _announce_end(self) -> list[SyncInstruction]:
-        """Announce that the session is over, when everything before its end has been converted."""
+        """Announce the end of the session when everything before it has been converted."""
         if self.converter.is_over and self._session is not None and not self._is_ended:
             self._is_ending = True
         if not self._is_ending or self._mode is not Mode.FLOWING or len(self._backlog):
@@ -254,7 +253,7 @@ class StreamFlow:
         return [Announce(self.stream_id, message)] if self._is_sending else []
 
     def _overflow(self, first: int, last: int) -> None:
-        """The oldest messages of the backlog were dropped. While an image is awaited, it may include them."""
+        """The oldest messages of the backlog were dropped. If an image is awaited, it may include them."""
         if self._mode is Mode.REPAIRING:
             return
         self._note_loss(first, last)
@@ -301,7 +300,7 @@ class StreamFlow:
         return list(self._checkpoints.values())[-count:]
 
     def forget_checkpoints(self) -> None:
-        """Earlier checkpoints do not compare with what follows."""
+        """Drop checkpoints that cannot be compared with the following ones."""
         self._collect()
         self._checkpoints.clear()
         self._fresh.clear()
@@ -319,17 +318,17 @@ class StreamFlow:
         self.forget_checkpoints()
 
     def forget_losses(self) -> None:
-        """The next announcement does not report the messages lost so far."""
+        """Remove the losses so far from the next announcement."""
         self._lost.clear()
 
     def take_losses(self) -> list[tuple[int, int]]:
-        """The ranges of lost source messages, which are reported now; what follows has all it needs."""
+        """Return the ranges of lost source messages for a report; following messages are complete."""
         lost, self._lost = self._lost, []
         self._is_damaged = False
         return lost
 
     def send(self, *, is_sending: bool) -> None:
-        """Whether converted messages are published; an adapter that is off-line only converts."""
+        """Set whether converted messages are published; an off-line adapter only converts."""
         self._is_sending = is_sending
 
     # Modes

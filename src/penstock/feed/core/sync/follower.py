@@ -43,8 +43,8 @@ class StreamFollower:
         self._config = config
         self._pending: dict[int, StreamState] = {}
         self._image: ImageReceiver | None = None
-        self._positions = (0, 0)  # the last ones, of the active adapter and here
-        self._positions_ns = 0  # since when
+        self._positions = (0, 0)  # the last positions, of the active adapter and of this one
+        self._positions_ns = 0  # time since when they are unchanged
         self._requests = 0
         self._trusts_units = True
         self._has_other_plan = False
@@ -66,13 +66,14 @@ class StreamFollower:
 
     @property
     def is_awaiting(self) -> bool:
-        """True if a session has begun here, nothing of it is lost, and the active adapter may not be in it yet."""
+        """True if a session has begun here without losses, and the active adapter may not have entered it yet."""
         return self.flow.mode is Mode.AWAITING and not self.flow.is_damaged
 
     # Messages of the active adapter
 
     def follow(self, term: int) -> list[SyncInstruction]:
-        """Follow a higher term. Within a lineage numbers mean the same, so a synchronised stream stays synchronised."""
+        """Follow a higher term. Numbers are comparable within a lineage, so a synchronised stream stays
+        synchronised."""
         is_same_lineage = lineage(term) == lineage(self._term)
         self._term = term
         self._pending.clear()
@@ -84,7 +85,7 @@ class StreamFollower:
         return instructions
 
     def lead(self, term: int) -> None:
-        """This adapter becomes the active one: nothing is compared any more."""
+        """This adapter becomes active: comparisons end."""
         self._term = term
         self._is_synchronised, self._failures = False, 0
         self._image = None
@@ -121,7 +122,7 @@ class StreamFollower:
         """Compare with a position of the active adapter of this term."""
         flow = self.flow
         self._has_other_plan = False
-        mine = flow.session or ""  # a stream without a message yet has none
+        mine = flow.session or ""  # a stream without messages has none
         is_later = is_later_of_same(state.session, mine)
         if flow.mode in (Mode.REPAIRING, Mode.BROKEN) or self._announced is None:
             return []
@@ -144,8 +145,8 @@ class StreamFollower:
         return [*instructions, *(changes or [SynchronisationChanged(self.flow.stream_id, False, OTHER_PLAN)])]
 
     def _adopt_session_name(self, name: str) -> list[SyncInstruction]:
-        """Use the active adapter's name of the session. A source may restart its numbers under one name; an adapter
-        that started later does not know how often."""
+        """Use the active adapter's name of the session. A source may restart its numbers under the same name; an
+        adapter that started later does not know how often."""
         self._pending.clear()
         self.flow.rename_session(name)
         return self.unsynchronise("the session is another one")
@@ -153,11 +154,11 @@ class StreamFollower:
     def _compare(self, state: StreamState, now_ns: int) -> list[SyncInstruction]:
         flow = self.flow
         if flow.is_damaged:
-            return self._repair("source messages were lost here", now_ns)
+            return self._repair("this adapter lost source messages", now_ns)
         at = state.next_source_sequence
         if at > flow.position:
             if self._is_stuck(at, now_ns):
-                return self._repair("nothing comes here of what the active adapter has", now_ns)
+                return self._repair("this adapter does not receive the source messages of the active one", now_ns)
             return self._expect(state, now_ns)
         mine = flow.converter.checkpoint_now() if at == flow.position else flow.checkpoint(at)
         if mine is not None:
@@ -184,7 +185,7 @@ class StreamFollower:
         return self.go_on(now_ns)
 
     def go_on(self, now_ns: int) -> list[SyncInstruction]:
-        """Convert the backlog up to each position that is compared; then compare at new checkpoints."""
+        """Convert the backlog up to each position to compare; then compare at new checkpoints."""
         instructions = self.flow.drain()
         while self.flow.is_at_stop():
             state = self._pending.pop(self.flow.position)
@@ -232,8 +233,8 @@ class StreamFollower:
         return [SynchronisationChanged(self.flow.stream_id, True, why), *self._repeat_announcement()]
 
     def _repeat_announcement(self) -> list[SyncInstruction]:
-        """Subscribers that receive only this adapter need the announcement too: numbers may be missing since it was
-        last synchronised."""
+        """Repeat the announcement for subscribers that receive only this adapter: numbers may be missing since it
+        was last synchronised."""
         assert self._announced is not None
         return [
             Announce(
@@ -266,8 +267,8 @@ class StreamFollower:
         return self.unsynchronise("source messages were lost")
 
     def begin_session(self, event: SessionBegan) -> list[SyncInstruction]:
-        """Hold the messages of a new session until the active adapter has entered it, because no receiver could use
-        them earlier. If the active adapter dies in the meantime, this adapter continues with the session's first
+        """Hold the messages of a new session until the active adapter has entered it, because receivers could not
+        use them earlier. If the active adapter dies in the meantime, this adapter continues with the session's first
         message."""
         is_change, is_first = self.flow.is_change(event), self.flow.session is None
         instructions = self.abandon_repair() if is_change else []
@@ -284,7 +285,7 @@ class StreamFollower:
         self._failures = 0
 
     def confirm_term(self) -> None:
-        """The term is on the disk: messages may carry it as synchronised ones."""
+        """The term is on the disk: synchronised messages may carry it."""
         if self._is_synchronised:
             self.flow.stamp(self._term, is_synchronised=True)
 
@@ -292,7 +293,7 @@ class StreamFollower:
         self.flow.send(is_sending=True)
 
     def leave(self) -> list[SyncInstruction]:
-        """The adapter goes off-line: it publishes and compares nothing until it returns to service."""
+        """Go off-line: publish and compare nothing until the adapter returns to service."""
         instructions = self.abandon_repair()
         self._pending.clear()
         instructions += self.unsynchronise("off-line")
@@ -318,7 +319,7 @@ class StreamFollower:
         return SendPeer(Term.of(self._term).claimant, request)
 
     def abandon_repair(self) -> list[SyncInstruction]:
-        """No adapter can send the rest of the image: continue with the conversion state of before."""
+        """No adapter can send the rest of the image: continue with the previous conversion state."""
         self._image = None
         if self.flow.mode is not Mode.REPAIRING:
             return []
@@ -351,7 +352,7 @@ class StreamFollower:
         if begin.term != self._term or begin.session != (flow.session or ""):
             return self.abandon_repair()
         if begin.next_source_sequence < flow.held_from:
-            return [self._request(now_ns)]  # messages between the image and the backlog were lost here
+            return [self._request(now_ns)]  # messages between the image and the backlog were lost
         try:
             flow.converter.state.install(image.chunks)
         except PenstockError:

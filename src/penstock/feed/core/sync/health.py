@@ -1,4 +1,4 @@
-"""How well an adapter is, as one number, so that adapters can be put in order (FEED-5, SYNC-6)."""
+"""The health of an adapter as one number, by which adapters are ranked (FEED-5, SYNC-6)."""
 
 from typing import Annotated
 
@@ -8,32 +8,32 @@ from penstock.base.clock import NS_PER_SECOND
 
 SCORE_MAX = 1_000
 PART_MAX = SCORE_MAX // 5
-"""Each of the five measurements counts the same."""
+"""Maximum of each of the five measurements."""
 
 ERRORS_HALF = 10
-"""Errors a second at which that part is half of its best."""
+"""Errors per second that halve this part of the score."""
 
 LAG_HALF_NS = NS_PER_SECOND // 100
-"""Lag at which that part is half of its best."""
+"""Lag that halves this part of the score."""
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured over the last interval."""
+    """Measurements of the last interval."""
 
     memory_free: float = 1.0
-    """Share of the machine's memory that can still be had."""
+    """Available share of the machine's memory."""
 
     cpu_free: float = 1.0
-    """Share of the adapter's processors that is idle."""
+    """Idle share of the adapter's processors."""
 
     errors_per_s: float = 0.0
     messages_per_s: float = 0.0
     """Application messages sent."""
 
     transmission: float = 1.0
-    """Messages sent as a share of those that were there to be sent."""
+    """Sent share of the messages that were due."""
 
     lag_ns: Count = 0
     """From a source message's arrival to its conversion."""

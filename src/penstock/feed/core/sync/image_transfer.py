@@ -32,7 +32,7 @@ class ImageSender:
         self._sendings: dict[int, list[_Sending]] = {}
 
     def ask(self, peer: int, request: ImageRequest, now_ns: int) -> list[SendPeer]:
-        """A backup requests an image; this replaces its earlier request."""
+        """Handle a backup's request for an image, which replaces its earlier request."""
         if self._flow_of(request.stream_id) is None:
             return [SendPeer(peer, ImageRefused(request.stream_id, request.request, "no such source stream"))]
         if len(request.known) % DIGEST_SIZE:
@@ -43,7 +43,7 @@ class ImageSender:
         return self.send(now_ns)
 
     def forget(self, *, peer: int | None = None, stream_id: int | None = None) -> None:
-        """Drop requests: of a peer that is gone, of a source stream that broke, or all of them."""
+        """Drop the requests of a lost peer, of a broken source stream, or all of them."""
         for each, queue in self._sendings.items():
             if stream_id is None or each == stream_id:
                 queue[:] = [sending for sending in queue if peer is not None and sending.peer != peer]
@@ -53,13 +53,13 @@ class ImageSender:
         return min(dues, default=None)
 
     def send(self, now_ns: int) -> list[SendPeer]:
-        """The messages that are due."""
+        """Return the messages that are due."""
         messages: list[SendPeer] = []
         for stream_id, queue in self._sendings.items():
             flow = self._flow_of(stream_id)
             if flow is None or flow.mode is not Mode.FLOWING or not queue:
                 continue
-            # a request for a later source position does not delay the others
+            # a request for a later source position must not delay the others
             queue.sort(key=lambda sending: sending.image is None and flow.position < sending.request.at_least)
             while queue and queue[0].due_ns <= now_ns and flow.position >= queue[0].request.at_least:
                 if not self._send_one(flow, queue[0], messages, now_ns):
@@ -67,7 +67,7 @@ class ImageSender:
         return messages
 
     def _send_one(self, flow: StreamFlow, sending: _Sending, messages: list[SendPeer], now_ns: int) -> bool:
-        """Send a chunk, and the position before the first one. True if chunks remain."""
+        """Send a chunk, preceded by the position if it is the first. True if chunks remain."""
         request = sending.request
         if sending.image is None:
             known = numpy.frombuffer(request.known, numpy.uint64) if request.known else None

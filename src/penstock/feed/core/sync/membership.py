@@ -27,7 +27,7 @@ from penstock.wire.term import Term, term_after_break, term_after_takeover
 
 
 class _Claim(msgspec.Struct):
-    """A term that is on its way to the disk."""
+    """A term that is being written to the disk."""
 
     term: int
     is_seamless: bool
@@ -81,7 +81,7 @@ class Membership:
 
     @property
     def due_ns(self) -> int | None:
-        """When elect() is to be called."""
+        """The time for the next call of elect()."""
         return self._due_ns
 
     @property
@@ -111,7 +111,7 @@ class Membership:
     # Claiming a term
 
     def claim_break(self, reason: Reason) -> list[SyncInstruction]:
-        """Become the active adapter, or stay it, with an announced discontinuity."""
+        """Become or remain the active adapter, with an announced discontinuity."""
         if self._claim is not None and not self._claim.is_seamless:
             return []
         self._claim = _Claim(term_after_break(self._term, self._config.index), False, reason)
@@ -190,7 +190,7 @@ class Membership:
         return self._claim_in_turn(others, now_ns)
 
     def _can_take_over(self, now_ns: int) -> bool:
-        """True if the active adapter asks this one to take over, and this one has the messages that the other lost."""
+        """True if the active adapter asks this one to take over, and this one has the messages that it lost."""
         request = self._take_over
         if request is None or not self.state(now_ns).is_synchronised:
             return False
@@ -214,11 +214,11 @@ class Membership:
         return "session" if self._has_whole_session() else "promotion"
 
     def _has_whole_session(self) -> bool:
-        """Whether every source stream is synchronised, or begins a session of which nothing is lost here."""
+        """True if every source stream is synchronised, or begins a session without losses."""
         return all(each.is_synchronised or each.is_awaiting for each in self._streams.values())
 
     def promote(self, now_ns: int) -> list[SyncInstruction]:
-        """On the operator's request."""
+        """Take over on the operator's order."""
         instructions = self.return_to_service()
         if self._role == "active" or self._claim is not None:
             return instructions
@@ -250,4 +250,4 @@ class Membership:
         self._is_online = True
         for follower in self._streams.values():
             follower.return_to_service()
-        return [ServiceChanged(True, "the operator wanted it")]
+        return [ServiceChanged(True, "ordered by the operator")]

@@ -1,4 +1,4 @@
-"""What the adapters of a feed say to each other, in control messages (docs/reference/protocol/feed-sync.md).
+"""The control messages between the adapters of a feed (docs/reference/protocol/feed-sync.md).
 
 every adapter to every other:     AdapterState                    when something changed, and every state_interval_ms
 active ──────► backup             Announced, StreamState          at every checkpoint, and every state_interval_ms
@@ -17,7 +17,7 @@ from penstock.net.core.control import ControlProtocol, Text, Version
 from penstock.wire.term import ADAPTERS_MAX
 
 UNIT_DIGESTS_SIZE_MAX = 16 * 1024 * 1024
-"""Bytes of the digests of a conversion state's units."""
+"""Maximum size of the digests of a conversion state's units."""
 
 CHUNK_SIZE_MAX = 1024 * 1024
 ANNOUNCEMENT_SIZE_MAX = 16 * 1024
@@ -30,21 +30,21 @@ Score = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 
 
 class AdapterState(msgspec.Struct, tag="adapter-state", frozen=True):
-    """How an adapter is and what it knows."""
+    """The state of an adapter."""
 
     index: Index
     term: U32
-    """The highest it has heard of; 0 for none."""
+    """The highest known term; 0: none."""
 
     is_active: bool
-    """Whether it is the active adapter of that term."""
+    """True if it is the active adapter of that term."""
 
     is_online: bool
     is_synchronised: bool
-    """Whether all of its source streams are synchronised with that term."""
+    """True if all its source streams are synchronised with that term."""
 
     hears_active: bool
-    """Whether it is in touch with the active adapter of that term."""
+    """True if it is connected to the active adapter of that term."""
 
     health: Score
 
@@ -61,7 +61,7 @@ class Announced(msgspec.Struct, tag="announced", frozen=True):
 
 
 class StreamState(msgspec.Struct, tag="stream-state", frozen=True):
-    """Where the active adapter's conversion of a source stream is, or was at a checkpoint."""
+    """The position of the active adapter's conversion of a source stream, now or at a checkpoint."""
 
     term: U32
     stream_id: U32
@@ -70,20 +70,20 @@ class StreamState(msgspec.Struct, tag="stream-state", frozen=True):
     next_message_sequence: Sequence
     digest: Digest
     plan: Digest = 0
-    """Identity of the converter table with its parameters, format, models and functions; 0: not told. Adapters whose
-    plans differ make different messages of the same source, so a backup of another plan is never synchronised."""
+    """Digest of the converter table with its parameters, format, models and functions; 0: unknown. Adapters with
+    different plans make different messages of the same source, so a backup with another plan is never synchronised."""
 
 
 class ImageRequest(msgspec.Struct, tag="image-request", frozen=True):
-    """A backup wants the conversion state, as far as it differs from its own."""
+    """A backup requests the units of the conversion state that differ from its own."""
 
     term: U32
     stream_id: U32
     request: U32
-    """Names this request in the answers."""
+    """Identifies this request in the answers."""
 
     at_least: Sequence
-    """The image is of this source position or a later one."""
+    """The minimum source position of the image."""
 
     known: Annotated[bytes, msgspec.Meta(max_length=UNIT_DIGESTS_SIZE_MAX)] = b""
     """The digests of the backup's own units."""
@@ -102,12 +102,12 @@ class ImageBegin(msgspec.Struct, tag="image-begin", frozen=True):
 
 
 class ImageChunk(msgspec.Struct, tag="image-chunk", frozen=True):
-    """A piece of it; an empty one ends it."""
+    """A piece of the image; an empty one is the last."""
 
     stream_id: U32
     request: U32
     number: U32
-    """From 0."""
+    """Counted from 0."""
 
     data: Annotated[bytes, msgspec.Meta(max_length=CHUNK_SIZE_MAX)]
 
@@ -121,8 +121,8 @@ class ImageRefused(msgspec.Struct, tag="image-refused", frozen=True):
 
 
 class TakeOver(msgspec.Struct, tag="take-over", frozen=True):
-    """The active adapter of `term` lost source messages below `source_sequence` for good: a backup that is synchronised
-    and has them may go on seamlessly."""
+    """The active adapter of `term` has lost source messages below `source_sequence`: a synchronised backup that has
+    them may continue seamlessly."""
 
     term: U32
     stream_id: U32

@@ -6,7 +6,8 @@ from penstock.convert import SourceBatch
 
 
 class SourceBacklog:
-    """Messages without a gap. After a loss, or when the oldest are dropped at the limit, it begins behind them."""
+    """Messages without a gap. After a loss, or when the oldest are dropped at the limit, the backlog begins after
+    them."""
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self._messages_max = messages_max
@@ -29,7 +30,7 @@ class SourceBacklog:
                 self.size += len(data)
 
     def shrink(self) -> tuple[int, int] | None:
-        """Drop the oldest messages beyond the limits; returns the first and the last dropped one, if any."""
+        """Drop the oldest messages above the limits. Return the first and the last dropped one, if any."""
         gone: list[int] = []
         while len(self._messages) > self._messages_max or self.size > self._bytes_max:
             gone.append(self._drop_oldest())

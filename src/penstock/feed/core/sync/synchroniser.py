@@ -1,18 +1,19 @@
-"""The synchroniser: keeps the adapters of a feed together, so that any of them can go on for the active one.
+"""The synchroniser: keeps the adapters of a feed equal, so that any of them can replace the active one.
 
     synchroniser = Synchroniser(config, {1: converter}, term=term_on_disk, now_ns=now_ns)
     instructions = synchroniser.handle(SourceMessages(1, batch), now_ns)
 
-One adapter is active, the others are backups; all convert and send all the time. What holds always: a message number of
-a source stream stands for one content in all synchronised messages of a lineage (wire/term.py). To keep it,
+One adapter is active, the others are backups; all of them convert and send all the time. Invariant: a message number of
+a source stream has one content in all synchronised messages of a lineage (wire/term.py). Therefore
 
 - a term is on this adapter's disk before any message carries it (PersistTerm, TermPersisted);
 - a backup whose own source stream breaks is unsynchronised before it sends anything more;
 - an active adapter whose source stream breaks sends nothing more of it in its term: a synchronised backup that has the
-  missing messages takes over seamlessly, else it takes a new term and announces the discontinuity in the stream;
-- whoever hears of a higher term follows it; an active adapter steps down and is unsynchronised until checked.
+    missing messages takes over seamlessly, otherwise the adapter takes a new term and announces the discontinuity;
+- an adapter that learns of a higher term follows it; an active adapter steps down and is unsynchronised until checked.
 
-Read follower.py for the comparison, membership.py and election.py for roles, image_transfer.py for conversion states.
+Read follower.py for the comparison, membership.py and election.py for roles, image_transfer.py for conversion
+states.
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,7 +66,7 @@ from penstock.feed.core.sync.messages import (
 from penstock.wire.term import Term
 
 CHECKPOINTS_SENT = 8
-"""Checkpoints that a new active adapter, or one with a new backup, sends at once."""
+"""Number of checkpoints that an active adapter sends at once when it becomes active or gets a new backup."""
 
 
 class Synchroniser:
@@ -81,7 +82,7 @@ class Synchroniser:
         counters: Counters | None = None,
         dates: Mapping[int, SessionDates] | None = None,
     ) -> None:
-        """`dates` says which trading dates the sessions of a source stream have."""
+        """`dates` has the trading dates of the sessions of source streams."""
         self.config = config
         self.counters = counters or Counters("feed")
         self._streams = {
@@ -105,37 +106,37 @@ class Synchroniser:
 
     @property
     def term(self) -> int:
-        """The highest that this adapter knows of."""
+        """The highest term that this adapter knows."""
         return self._membership.term
 
     def state(self, now_ns: int) -> AdapterState:
-        """Role, term, health and whether it is in service and synchronised: for an operator."""
+        """Role, term, health, and whether the adapter is in service and synchronised, for an operator."""
         return self._membership.state(now_ns)
 
     def is_synchronised(self, stream_id: int) -> bool:
-        """Whether what this adapter sends of a source stream may be used."""
+        """True if subscribers may use this adapter's messages of a source stream."""
         return self.role == "active" or self._streams[stream_id].is_synchronised
 
     def roll_ns(self, stream_id: int) -> int | None:
-        """When the trading day of a source stream ends by the calendar, in nanoseconds since 1970: from then on the
-        driver may not convert by itself."""
+        """The calendar's end of the trading day of a source stream, in nanoseconds since 1970: after it, the driver
+        may not convert itself."""
         return self._streams[stream_id].flow.roll_ns
 
     def is_flowing(self, stream_id: int) -> bool:
-        """Whether the driver may convert and publish by itself what comes in order, and tell LaneAdvanced afterwards.
+        """True if the driver may convert and publish in-order messages itself, and report LaneAdvanced afterwards.
 
-        The answer may change with every event that is handled.
+        The result may change with every handled event.
         """
         flow = self._streams[stream_id].flow
         return flow.is_immediate() and flow.is_sending and not self._membership.is_asked_to_take_over
 
     def day_end_ns(self, stream_id: int) -> int | None:
-        """When TimeOfDay ends the session of a source stream by the calendar, in nanoseconds since 1970; None for not
-        at all."""
+        """The time at which TimeOfDay ends the session of a source stream by the calendar, in nanoseconds since
+        1970; None: never."""
         return self._streams[stream_id].flow.day_end_ns
 
     def is_ended(self, stream_id: int) -> bool:
-        """Whether the session of a source stream is over and no other one has begun."""
+        """True if the session of a source stream has ended and no other one has begun."""
         return self._streams[stream_id].flow.is_ended
 
     # The core
@@ -144,7 +145,7 @@ class Synchroniser:
         return self.handle_all([event], now_ns)
 
     def handle_all(self, events: Iterable[SyncEvent], now_ns: int) -> list[SyncInstruction]:
-        """Several at once, whose instructions are carried out together."""
+        """Handle several events whose instructions are carried out together."""
         for follower in self._streams.values():
             follower.flow.begin_event()
         role, term = self.role, self.term
@@ -205,7 +206,7 @@ class Synchroniser:
                 refuse(self, event)
 
     def _work(self, now_ns: int) -> list[SyncInstruction]:
-        """Work of the source streams that has become possible or due."""
+        """Do the work of source streams that has become possible or due."""
         instructions: list[SyncInstruction] = []
         for follower in self._streams.values():
             if self.role == "active":
@@ -383,7 +384,7 @@ class Synchroniser:
         self._reported = state
         self._report_ns = now_ns + self.config.state_interval_ms * NS_PER_MS
         if not state.is_online and not was_online:
-            return []  # off-line is out of the others' middleware
+            return []  # an off-line adapter does not use the other adapters' middleware
         messages: list[SyncMessage] = [state]
         if self.role == "active" and is_due:
             flows = [follower.flow for follower in self._streams.values()]

@@ -1,8 +1,4 @@
-"""Plays an exchange over MoldUDP64: every datagram to each line, lost messages sent again to whoever asks.
-
-with MoldPlayer(config) as player:
-    player.run(stop)
-"""
+"""Plays an exchange over MoldUDP64: sends every datagram to each line, and answers repair requests."""
 
 import random
 import select
@@ -30,7 +26,7 @@ from penstock.net.udp import Outlet, host_socket
 
 REQUESTS_AT_ONCE = 64
 ENDS = 3
-"""How often the end is said: datagrams get lost."""
+"""Number of end-of-session datagrams, because datagrams may be lost."""
 
 NOT_PLAYED = {"csv": "text", "capture": "a capture"}
 
@@ -38,7 +34,7 @@ log = logger("feed.player")
 
 
 class MoldPlayer:
-    """Sockets open when it is made; run() plays until the day or the caller says that it is over."""
+    """Opens its sockets when it is created; run() plays until the end of the day or until stopped."""
 
     def __init__(self, config: PlayerConfig, counters: Counters | None = None) -> None:
         self.config = config
@@ -64,11 +60,11 @@ class MoldPlayer:
 
     @property
     def next_sequence(self) -> int:
-        """Of the next message."""
+        """Number of the next message."""
         return self._server.next_sequence
 
     def run(self, stop: threading.Event) -> None:
-        """Play; at the end of the day say so, and go on answering requests until told to stop."""
+        """Play. At the end of the day send the end of the session, and answer requests until stopped."""
         pace = Pace(self.script, speed=self.config.speed, rate=self.config.rate, now_ns=time.monotonic_ns())
         ends = 0
         while not stop.is_set():
@@ -92,7 +88,7 @@ class MoldPlayer:
                     self.counters.add("datagrams_unsent")
 
     def _answer(self, wait_ns: int) -> None:
-        """Wait, and answer requests meanwhile."""
+        """Wait, answering requests meanwhile."""
         ready, _, _ = select.select([self._requests], [], [], wait_ns / NS_PER_SECOND)
         for _ in range(REQUESTS_AT_ONCE if ready else 0):
             try:
@@ -102,7 +98,8 @@ class MoldPlayer:
             except BlockingIOError:
                 return
             except OSError as error:
-                log.warning("request_unanswered", error=error.strerror)  # somebody's port is closed, or the buffer full
+                # the requester's port is closed, or the buffer is full
+                log.warning("request_unanswered", error=error.strerror)
                 return
 
     def close(self) -> None:
@@ -122,7 +119,7 @@ class MoldPlayer:
 
 
 def open_script(config: PlayerConfig, open_files: ExitStack) -> Script:
-    """The day that the player is told to play; a file of anything else than ITCH messages is refused."""
+    """Open the configured day; refuse a file of other messages than ITCH."""
     if not config.file:
         return Script.made_up(ItchGenerator(config.generate))
     path = Path(config.file)
@@ -145,6 +142,6 @@ def _request_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise ConfigurationError(
-            f"requests cannot be taken at {host}:{port}: {error.strerror}", hint="choose another port, or 0"
+            f"cannot accept requests at {host}:{port}: {error.strerror}", hint="choose another port, or 0"
         ) from None
     return made

@@ -1,4 +1,4 @@
-"""A player as a node: it plays in a thread of its own until its node is stopped."""
+"""A player as a node: plays in a thread until the node is stopped."""
 
 import threading
 
@@ -8,7 +8,7 @@ from penstock.runtime.node import Node, in_thread
 
 
 class LivePlayer:
-    """Sockets open when it is made, in the thread of the running loop."""
+    """Opens its sockets when it is created, in the thread of the running loop."""
 
     def __init__(self, config: PlayerConfig) -> None:
         self.node = Node(config.name)
@@ -20,7 +20,7 @@ class LivePlayer:
 
     @property
     def sent(self) -> int:
-        """Messages, each counted once."""
+        """Number of messages, each counted once."""
         return self._player.next_sequence - 1
 
     def _play(self) -> None:

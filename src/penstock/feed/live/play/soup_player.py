@@ -1,6 +1,6 @@
-"""Plays messages over SoupBinTCP: clients log in, get everything from the number they ask for, and what comes after.
+"""Plays messages over SoupBinTCP: clients log in, and receive messages from the requested number on.
 
-A driver: it has the sockets.
+This is a driver with sockets.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ SoupConnection: TypeAlias = StreamConnection[bytes, SoupLogin]
 
 
 class SoupPlayer(StreamServer):
-    """A server of one session: `async with`, then run(). Beyond this machine nobody gets in without a password.
+    """A server of one session: `async with`, then run(). Beyond the loopback address clients need a password.
 
-    SoupBinTCP hides nothing on its way: use it on networks that are yours.
+    SoupBinTCP is not encrypted: use it on private networks.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SoupPlayer(StreamServer):
 
     @property
     def next_sequence(self) -> int:
-        """Of the next message."""
+        """Number of the next message."""
         return self.history.next_sequence
 
     async def run(self, should_stop: Callable[[], bool]) -> None:
@@ -91,7 +91,7 @@ class SoupPlayer(StreamServer):
         self._tell()
 
     def end(self) -> None:
-        """Nothing more comes: clients that have everything are told that the session is over."""
+        """End the session: clients that have everything are notified."""
         self._is_ended = True
         self._tell()
 
@@ -128,22 +128,22 @@ class SoupPlayer(StreamServer):
 
 
 def _credentials(config: PlayerConfig) -> bytes | None:
-    """What a login has to say; None lets everybody on this machine in."""
+    """The required login; None: every client on this machine may log in."""
     if not config.username:
         if not is_loopback(config.host):
-            what = "beyond this machine clients must have a password"
-            raise ConfigurationError(what, where=config.host, hint="give username and password_file")
+            what = "other addresses than loopback need a password"
+            raise ConfigurationError(what, where=config.host, hint="set username and password_file")
         return None
     try:
         with open(config.password_file, encoding="ascii") as file:
             password = file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"the password cannot be read: {error}", where=config.password_file) from None
+        raise ConfigurationError(f"cannot read the password: {error}", where=config.password_file) from None
     return f"{config.username}\0{password}".encode()
 
 
 async def _first_of(*waits: Coroutine[None, None, object]) -> None:
-    """Until one of them is done; the others are cancelled."""
+    """Wait until one of them is done; cancel the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What a filter owes its consumers of one stream: how far each was told, and who takes the message that is under way."""
+"""StreamAccount: the position of each consumer in one stream, and the consumers of the message in progress."""
 
 from libc.stdint cimport UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -27,11 +27,11 @@ cdef int grow_block(void **block, uint64_t *capacity, uint64_t needed, size_t it
 
 
 cdef class StreamAccount(StreamEntry):
-    """One stream in one epoch. Forwarder.open() makes it and Forwarder.close() ends it."""
+    """One stream in one epoch, from Forwarder.open() to Forwarder.close()."""
 
     def __cinit__(self, uint64_t publisher_id, uint32_t group, uint32_t epoch, uint32_t consumers_max):
         if consumers_max == 0:
-            raise LocalProtocolError("an account is of at least one consumer")
+            raise LocalProtocolError("an account needs at least one consumer")
         self.publisher_id = publisher_id
         self.group = group
         self.epoch = epoch
@@ -50,7 +50,7 @@ cdef class StreamAccount(StreamEntry):
         free(self.words)
 
     def listen(self, uint64_t consumer, uint64_t next_sequence) -> None:
-        """The consumer listens to the stream's group and knows of everything before this number."""
+        """The consumer listens to the stream's group and knows everything before this number."""
         self.check(consumer)
         if next_sequence == 0:
             raise LocalProtocolError("packets are numbered from 1")
@@ -63,7 +63,7 @@ cdef class StreamAccount(StreamEntry):
         self.listening[consumer // WORD_BITS] |= <uint64_t>1 << consumer % WORD_BITS
 
     def leave(self, uint64_t consumer) -> None:
-        """The consumer gets nothing more of this stream."""
+        """The consumer gets no further packets of this stream."""
         cdef uint64_t index, kept = 0
         self.check(consumer)
         self.expected[consumer] = 0
@@ -74,28 +74,28 @@ cdef class StreamAccount(StreamEntry):
         self.share_count = kept
 
     def keep_books(self) -> None:
-        """Count from now on what each consumer is sent."""
+        """Count packets per consumer from now on."""
         if self.books is NULL:
             self.books = <Booked *>calloc(self.consumers_max, sizeof(Booked))
             if self.books is NULL:
                 raise MemoryError
 
     def booked(self, uint64_t consumer) -> dict:
-        """What a consumer that listens was sent since it does, if books are kept: the fields of Booked, and how many
-        messages of the stream came meanwhile (`offered`)."""
+        """Return the counts of a listening consumer since it began to listen (the fields of Booked), and the number
+        of messages of the stream in that time (`offered`). Needs keep_books()."""
         self.check(consumer)
         if self.books is NULL:
-            raise LocalProtocolError("no books are kept of this stream")
+            raise LocalProtocolError("packets of this stream are not counted")
         found = dict(self.books[consumer])
         found["offered"] = self.messages - found.pop("before")
         return found
 
     def forget_fragments(self) -> None:
-        """What follows may be of another message than the one that is under way."""
+        """Forget the message in progress: the next fragments may belong to another message."""
         self.begun = LAST
 
     def expected_by(self, uint64_t consumer) -> int:
-        """The number after the last one it was told of, or 0 if it does not listen."""
+        """The number after the last one that the consumer knows, or 0 if it does not listen."""
         self.check(consumer)
         return self.expected[consumer]
 
@@ -133,7 +133,7 @@ cdef class StreamAccount(StreamEntry):
         )
 
     cdef void begin(self, uint64_t sequence, const uint8_t *topic, uint16_t size) noexcept nogil:
-        """A message that is cut begins in this packet; nobody takes it yet."""
+        """A fragmented message begins in this packet, so far without consumers."""
         self.begun = sequence
         self.ended = LAST
         self.topic_size = min(size, <uint16_t>sizeof(self.topic))
@@ -142,7 +142,7 @@ cdef class StreamAccount(StreamEntry):
         self.word_count = 0
 
     cdef int share(self, uint32_t consumer, const uint64_t *mask, uint32_t word_count) noexcept nogil:
-        """The consumer takes it; 0, or -1 when there is no memory."""
+        """Add a consumer of the message. Return 0, or -1 without memory."""
         if grow(
             <void **>&self.shares, &self.share_capacity, self.share_count + 1, sizeof(Share)
         ) or grow(<void **>&self.words, &self.word_capacity, self.word_count + word_count, sizeof(uint64_t)):

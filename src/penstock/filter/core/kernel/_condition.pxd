@@ -4,7 +4,7 @@ from penstock.topics._predicate cimport Node
 from penstock.wire._codec cimport MessageView
 
 
-cdef struct Clause:     # what records of a model must meet, from a version on
+cdef struct Clause:  # conditions on records of a model, from a version on
     uint16_t model_id
     uint16_t model_version
     int32_t entry
@@ -15,7 +15,7 @@ cdef struct Clause:     # what records of a model must meet, from a version on
 cdef struct Terms:
     Clause *clauses
     uint32_t clause_count
-    uint32_t pattern_size # 0: the clauses count, else the bytes that must occur
+    uint32_t pattern_size  # 0: the clauses apply; otherwise the number of pattern bytes
     const uint8_t *pattern
 
 
@@ -24,5 +24,5 @@ cdef class Condition:
     cdef object _held
 
 
-# Whether a message with this content is taken; that of a sealed one cannot be judged here.
+# True if a message with this payload matches. Sealed payloads cannot be checked here.
 cdef bint is_met(const Terms *terms, const MessageView *message, const uint8_t *payload) noexcept nogil

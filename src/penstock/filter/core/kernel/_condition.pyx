@@ -1,4 +1,4 @@
-"""Conditions on a message's content: a predicate for each version of a model, or bytes that must occur in it."""
+"""Conditions on a message's payload: a predicate for each version of a model, or a byte pattern."""
 
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
@@ -21,10 +21,10 @@ cdef extern from * nogil:
 
 @cython.no_gc_clear
 cdef class Condition:
-    """What the content must meet: {(model id, version): Predicate}, or bytes. A predicate counts from its version on, up
-    to the next one's; so versions that are newer than what is known here are judged as the newest known.
+    """A condition on the payload: {(model id, version): Predicate}, or bytes. A predicate applies from its version up
+    to the next one; versions newer than the known ones use the newest predicate.
 
-    Of a model that is not named nothing is wanted. A sealed message is wanted: who opens it judges it.
+    Messages of other models do not match. Sealed messages match, and are checked by the receiver that opens them.
     """
 
     def __cinit__(self, wanted not None):
@@ -32,7 +32,7 @@ cdef class Condition:
         cdef Clause *clause
         if isinstance(wanted, bytes):
             if not wanted:
-                raise LocalProtocolError("a pattern of no bytes occurs everywhere", hint="leave the condition out")
+                raise LocalProtocolError("the pattern is empty", hint="omit the condition")
             self._held = wanted
             self.terms.pattern = wanted
             self.terms.pattern_size = <uint32_t>len(wanted)

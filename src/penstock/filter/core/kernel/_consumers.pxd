@@ -3,32 +3,32 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from penstock.filter.core.kernel._condition cimport Terms
 
 cpdef enum Mode:
-    """What a consumer is, and what its packets say."""
-    OWN = 1       # one application: only its messages
-    MASK = 2      # a host: each message says by bits which of its applications want it
-    RESIDUAL = 3  # a host: whatever any of its applications wants; they find out which
+    """Kinds of consumers and of their packets."""
+    OWN = 1  # one application: only its messages
+    MASK = 2  # a host: each message has a mask of the applications that it matches
+    RESIDUAL = 3  # a host: messages that match for any application, which match them again
 
 
 cdef struct Slot:
-    const Terms *terms   # NULL: no condition
-    uint32_t consumer    # NOBODY: the slot is free
+    const Terms *terms  # NULL: no condition
+    uint32_t consumer  # NOBODY: the slot is free
     uint16_t bit
 
 
-cdef struct Home:        # where an application is
+cdef struct Home:  # place of an application
     uint64_t application
     uint32_t consumer
     uint16_t bit
 
 
 cdef struct Consumer:
-    uint64_t packet      # the packet, as counted by `work_count`, whose takings these are
-    uint32_t first       # of its takings; 0: none
+    uint64_t packet  # the packet, as counted by `work_count`, that the takings belong to
+    uint32_t first  # first of its takings; 0: none
     uint32_t last
     uint32_t count
-    uint32_t size        # bytes of the messages taken
-    uint8_t mode         # 0: the consumer is free
-    uint8_t word_count   # of its masks
+    uint32_t size  # bytes of the messages taken
+    uint8_t mode  # 0: the consumer is free
+    uint8_t word_count  # words of its masks
     uint64_t packets_out
     uint64_t messages_out
 
@@ -38,8 +38,8 @@ cdef class Consumers:
     cdef readonly uint32_t slots_max
     cdef Slot *slots
     cdef Consumer *consumers
-    cdef dict _conditions       # by slot; owns what the slots point to
-    cdef Home *_homes           # in the order of applications
+    cdef dict _conditions  # by slot; owners of the objects that slots point to
+    cdef Home *_homes  # sorted by application
     cdef uint64_t _home_count, _home_capacity
 
     cdef const Home *home_of(self, uint64_t application) noexcept nogil

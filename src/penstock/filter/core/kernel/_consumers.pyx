@@ -1,4 +1,4 @@
-"""Who there is behind a filter: consumers, the slots of their applications, and where each application is."""
+"""The receivers behind a filter: consumers, the slots of their applications, and the place of each application."""
 
 from libc.stdint cimport UINT32_MAX, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -11,14 +11,14 @@ from penstock.base.errors import LimitError, LocalProtocolError
 
 cdef enum:
     WORD_BITS = 64
-    BITS_MAX = 1_024       # applications that share a consumer
+    BITS_MAX = 1_024  # maximum number of applications per consumer
 
 cdef uint32_t NOBODY = UINT32_MAX
 
 
 cdef class Consumers:
-    """A consumer is whoever gets a copy of its own. Slots are the subscribers of an interest table: an application's
-    interests under one condition. All are small numbers of the caller's choice."""
+    """A consumer is a receiver with its own copy. Slots are the subscribers of an interest table: an application's
+    interests under one condition. Callers choose all numbers, which are small."""
 
     def __cinit__(self, *_, uint32_t consumers_max, uint32_t slots_max, **__):
         cdef uint32_t slot
@@ -41,15 +41,15 @@ cdef class Consumers:
         if consumer >= self.consumers_max:
             raise LimitError(f"consumer {consumer} is not below {self.consumers_max}", hint="raise consumers_max")
         if mode not in (OWN, MASK, RESIDUAL):
-            raise LocalProtocolError(f"there is no mode {mode}")
+            raise LocalProtocolError(f"unknown mode {mode}")
         if self.consumers[consumer].mode:
-            raise LocalProtocolError(f"consumer {consumer} is there already")
+            raise LocalProtocolError(f"consumer {consumer} already exists")
         memset(&self.consumers[consumer], 0, sizeof(Consumer))
         self.consumers[consumer].mode = mode
         self.consumers[consumer].word_count = 1 if mode == MASK else 0
 
     def clear_consumer(self, uint64_t consumer) -> None:
-        """It is gone, with its slots and applications."""
+        """Remove a consumer with its slots and applications."""
         cdef uint32_t slot
         self.check_consumer(consumer)
         for slot in range(self.slots_max):
@@ -62,14 +62,14 @@ cdef class Consumers:
         self.consumers[consumer].mode = 0
 
     def counts(self, uint64_t consumer) -> tuple:
-        """How many packets, and messages in them, were written for the consumer."""
+        """Numbers of packets and of messages written for the consumer."""
         self.check_consumer(consumer)
         return self.consumers[consumer].packets_out, self.consumers[consumer].messages_out
 
     def set_slot(self, uint64_t slot, uint64_t consumer, uint64_t bit = 0, condition = None) -> None:
-        """What the subscriber `slot` of the table wants goes to the consumer, for its application `bit`.
+        """Route messages that match for the table's subscriber `slot` to the consumer, for its application `bit`.
 
-        The condition is what Condition takes; without one everything that the interests want is wanted.
+        `condition` is an argument of Condition; without one, all messages on matching topics match.
         """
         cdef Condition terms = None if condition is None else Condition(condition)
         self.check_slot(slot)
@@ -86,7 +86,7 @@ cdef class Consumers:
         self._conditions.pop(slot, None)
 
     def set_application(self, uint64_t application, uint64_t consumer, uint64_t bit = 0) -> None:
-        """Messages that are addressed to the application go to the consumer."""
+        """Route messages addressed to the application to the consumer."""
         cdef uint64_t at = 0
         self.check_place(consumer, bit)
         self.clear_application(application)
@@ -122,11 +122,11 @@ cdef class Consumers:
 
     cdef int check_consumer(self, uint64_t consumer) except -1:
         if consumer >= self.consumers_max or not self.consumers[consumer].mode:
-            raise LocalProtocolError(f"there is no consumer {consumer}")
+            raise LocalProtocolError(f"unknown consumer {consumer}")
         return 0
 
     cdef int check_place(self, uint64_t consumer, uint64_t bit) except -1:
-        """And give the consumer's masks room for the bit."""
+        """Check the numbers, and make room for the bit in the consumer's masks."""
         self.check_consumer(consumer)
         if bit >= BITS_MAX:
             raise LimitError(f"application {bit} of consumer {consumer} is not below {BITS_MAX}")

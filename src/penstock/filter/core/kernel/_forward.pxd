@@ -8,28 +8,28 @@ from penstock.wire._codec cimport MessageView, PacketView
 from penstock.wire._outbox cimport Outbox
 
 
-cdef struct Taking:      # a consumer takes a message
-    uint32_t message     # of those in the packet
-    uint32_t next        # the consumer's next taking; 0: none
-    uint64_t word        # where its mask begins
+cdef struct Taking:  # a consumer takes a message
+    uint32_t message  # index in the packet
+    uint32_t next  # the consumer's next taking; 0: none
+    uint64_t word  # start of its mask
 
 
-cdef struct Work:        # a packet, and what is to be done with it
+cdef struct Work:  # a packet and its handling
     const uint8_t *data
     const PacketView *packet
     const MessageView *messages
-    uint64_t topic       # in the matcher's results: that of the next message with a topic
-    int64_t gap          # to be said, or ACCOUNTED
-    int64_t only         # the consumer, or EVERYBODY
-    uint16_t flags       # to be added
-    bint is_to_all       # even if nothing is left
-    bint is_late         # packets after it were forwarded before
+    uint64_t topic  # index in the matcher's results of the next message with a topic
+    int64_t gap  # gap to write, or ACCOUNTED
+    int64_t only  # the consumer, or EVERYBODY
+    uint16_t flags  # flags to add
+    bint is_to_all  # also to consumers without a message in it
+    bint is_late  # later packets were forwarded before
 
 
 cdef enum Trouble:
     TROUBLE_NONE = 0
-    TROUBLE_FULL = 1       # the outbox
-    TROUBLE_STREAM = 2     # a packet of a stream that was not opened
+    TROUBLE_FULL = 1  # the outbox is full
+    TROUBLE_STREAM = 2  # a packet of a stream that was not opened
     TROUBLE_MEMORY = 3
 
 
@@ -42,18 +42,18 @@ cdef class Forwarder(Consumers):
     cdef readonly uint64_t messages_out
     cdef readonly uint64_t messages_unwanted
     cdef StreamIndex _accounts
-    # the packet at hand
+    # the current packet
     cdef uint64_t _work_count
     cdef uint32_t *_takers
     cdef uint32_t _taker_count
-    cdef Taking *_takings       # from 1
+    cdef Taking *_takings  # numbered from 1
     cdef uint64_t _taking_count, _taking_capacity
     cdef uint64_t *_words
     cdef uint64_t _word_count, _word_capacity
-    cdef MessageView *_messages # of a packet that comes alone
+    cdef MessageView *_messages  # of a single packet
 
-    # Forward packets whose topics the matcher has just matched, in order, up to one that does not fit the outbox: how many,
-    # or what is wrong with the one after `done`.
+    # Forward packets with freshly matched topics, in order, until the outbox is full. Return the number of packets, or
+    # an error of the packet after `done`.
     cdef int forward_rows(
         self, const uint8_t *data, const PacketView *packets, int64_t packet_count, const MessageView *messages,
         int64_t *done

@@ -1,8 +1,8 @@
-"""What a filter does with a packet: for every consumer a packet that has only its messages, and says what is missing.
+"""Forwarder: writes, for every consumer, a packet with only its messages and the gap before it.
 
-The topics of many packets are matched at once. Then each packet is gone through twice: the first time it is found out
-who takes what of it (takings), the second time the takers' packets are written into the outbox, one after the other.
-Nothing is changed before it is certain that all of them fit.
+The topics of many packets are matched at once. Each packet is then processed twice: the first pass finds the consumers
+of each message (takings), the second pass writes the consumers' packets into the outbox. Nothing changes before it is
+certain that all of them fit.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -60,13 +60,13 @@ cdef enum:
     EVERYBODY = -1
 
 cdef uint32_t packet_size_max = PACKET_SIZE_MAX
-cdef uint32_t masked_size_max = PACKET_SIZE_MAX - TRAILER_SIZE # a trailer may follow
+cdef uint32_t masked_size_max = PACKET_SIZE_MAX - TRAILER_SIZE  # a trailer may follow
 
 
 cdef class Forwarder(Consumers):
     """Slots are the subscribers of the `table`: an application's interests under one condition.
 
-    Used by one thread; only the table may be changed by another meanwhile. `seed` is a random number.
+    Use it in one thread; another thread may change only the table meanwhile. `seed` is a random number.
     """
 
     def __cinit__(
@@ -75,7 +75,7 @@ cdef class Forwarder(Consumers):
         if not outbox.has_room(consumers_max, <uint64_t>consumers_max * packet_size_max) or not consumers_max:
             raise LocalProtocolError(
                 f"the outbox has no room for a packet for each of {consumers_max} consumers",
-                hint="make it by Outbox.for_consumers()",
+                hint="create it with Outbox.for_consumers()",
             )
         self.outbox = outbox
         self.matcher = Matcher(table)
@@ -96,18 +96,18 @@ cdef class Forwarder(Consumers):
         return self.matcher.table
 
     def clear_consumer(self, uint64_t consumer) -> None:
-        """It is gone, with its slots and applications, from all streams."""
+        """Remove a consumer with its slots and applications from all streams."""
         Consumers.clear_consumer(self, consumer)
         for account in self._accounts._entries:
             account.leave(consumer)
 
     def use(self, Outbox outbox not None) -> Outbox:
-        """Write into this outbox from now on; returns the one before."""
+        """Use this outbox from now on; return the previous one."""
         before, self.outbox = self.outbox, outbox
         return before
 
     def open(self, uint64_t publisher_id, uint32_t group, uint32_t epoch) -> StreamAccount:
-        """A stream begins, and nobody listens to it yet. It takes the place of an earlier one of the publisher."""
+        """Open a stream without listeners. It replaces an earlier stream of the publisher."""
         cdef PyObject *known = self._accounts.find(publisher_id, group)
         if known is not NULL:
             self._accounts.remove(<StreamAccount>known)
@@ -122,10 +122,10 @@ cdef class Forwarder(Consumers):
     # Packets
 
     def forward(self, MessageBatch messages not None, int64_t start = 0) -> int:
-        """Forward the packets from number `start` on, which are in the order of their streams.
+        """Forward the packets from index `start` on, which are in the order of their streams.
 
-        Returns where it stopped: the number of packets, or less when the outbox was full. Then send what is in the
-        outbox, clear it, and go on from there.
+        Return the index where it stopped: the number of packets, or less when the outbox was full. In that case send
+        and clear the outbox, and continue from there.
         """
         cdef const PacketView *packets = messages.packet
         cdef int64_t done = 0, count = messages.packet_count_ - start
@@ -134,7 +134,7 @@ cdef class Forwarder(Consumers):
         view = messages._datagrams._view
         messages.check_current()
         if not 0 <= start <= messages.packet_count_:
-            raise LocalProtocolError(f"the batch has {messages.packet_count_} packets, none is number {start}")
+            raise LocalProtocolError(f"the batch has {messages.packet_count_} packets, {start} is out of range")
         if count == 0:
             return start
         first = packets[start].message_start
@@ -151,13 +151,14 @@ cdef class Forwarder(Consumers):
         self, data not None, StreamAccount account not None, *, gap = None, bint to_all = False, only = None,
         uint16_t flags = 0,
     ) -> int:
-        """Forward one packet that is not simply the next one of its stream; returns how many consumers get something.
+        """Forward one packet that is not simply the next one of its stream. Return the number of consumers that get a
+        packet.
 
-        `gap` is what the consumers are told; without it they are told what is true by the account, and those who were
-        told of this number already get nothing. Of a late packet, one that others came after, `gap` is told to those
-        who know of its number; the others hear what is true. Something left or not, all consumers get it that listen, if it is
-        `to_all`; or `only` one gets it. `flags` are added to the packet's. The outbox must have room for a packet for
-        each consumer, or nothing is done (LimitError).
+        `gap` is the gap that consumers get; by default it follows from the account, and consumers that know this
+        number already get nothing. A late packet has `gap` for consumers that know its number, and the account's gap
+        for others. With `to_all`, all listening consumers get the packet, even without a message; with `only`, one
+        consumer gets it. `flags` are added to the packet's. The outbox must have room for a packet for each
+        consumer, or nothing is done (LimitError).
         """
         cdef PacketView packet
         cdef Py_buffer content
@@ -180,7 +181,7 @@ cdef class Forwarder(Consumers):
             if packet.kind != KIND_DATA or (packet.publisher_id, packet.group, packet.epoch) != (
                 account.publisher_id, account.group, account.epoch
             ):
-                raise LocalProtocolError("the packet is not one of the stream")
+                raise LocalProtocolError("the packet belongs to another stream")
             work.packet = &packet
             work.messages = self._messages
             work.topic = 0
@@ -195,8 +196,8 @@ cdef class Forwarder(Consumers):
     def catch_up(
         self, StreamAccount account not None, uint64_t sequence, *, only = None, uint16_t flags = 0
     ) -> int:
-        """Tell consumers that listen, by an empty packet with this number, that everything up to it was left out that
-        they did not get; returns how many did not know."""
+        """Send listening consumers an empty packet with this number, whose gap accounts for everything that they did
+        not get up to it. Return the number of consumers that did not know."""
         cdef PacketView packet
         cdef Work work
         cdef uint64_t before = self.outbox.count
@@ -219,7 +220,7 @@ cdef class Forwarder(Consumers):
 
     cdef int check_order(self, StreamAccount account, only) except -1:
         if account.consumers_max != self.consumers_max:
-            raise LocalProtocolError("the account is another forwarder's")
+            raise LocalProtocolError("the account belongs to another forwarder")
         if only is not None:
             self.check_consumer(only)
         return 0
@@ -277,10 +278,10 @@ cdef class Forwarder(Consumers):
             self.write(account, work, self._takers[index])
         return TROUBLE_NONE
 
-    # Who takes what. These return 0, or -1 when there is no memory.
+    # Finding the consumers of messages. These functions return 0, or -1 without memory.
 
     cdef int take_messages(self, StreamAccount account, Work *work) noexcept nogil:
-        """But this one returns how many messages have a taker."""
+        """Return the number of messages with a consumer, or -1 without memory."""
         cdef uint32_t index
         cdef uint64_t takings
         cdef int wanted = 0
@@ -315,7 +316,7 @@ cdef class Forwarder(Consumers):
         return status
 
     cdef int take_matched(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil:
-        """By the interests and their conditions. A fragment whose beginning is not known here has no content to judge."""
+        """Take by interests and conditions. A fragment without a known first fragment has no payload to check."""
         cdef const MessageView *message = work.messages + index
         cdef uint64_t at = self.matcher.results[work.topic], end = self.matcher.results[work.topic + 1]
         cdef const Slot *slot
@@ -347,7 +348,7 @@ cdef class Forwarder(Consumers):
         return self.take_bit(account, work, index, home.consumer, home.bit)
 
     cdef int take_shares(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil:
-        """By those who took the message's first fragment."""
+        """Give a fragment to the consumers of the message's first fragment."""
         cdef const Share *share
         cdef Taking *taking
         cdef uint64_t each
@@ -364,7 +365,8 @@ cdef class Forwarder(Consumers):
         return 0
 
     cdef int take_unjudged(self, StreamAccount account, Work *work, uint32_t index) noexcept nogil:
-        """By all who listen, and in masks by all of theirs: the message's beginning may come to them yet."""
+        """Give a fragment to all listening consumers, for all their applications: its first fragment may still reach
+        them."""
         cdef Taking *taking
         cdef uint32_t block, number, word
         cdef uint64_t bits
@@ -393,7 +395,8 @@ cdef class Forwarder(Consumers):
         return 0
 
     cdef Taking *take(self, StreamAccount account, Work *work, uint32_t index, uint32_t number) noexcept nogil:
-        """The consumer's taking of this message; NULL if it must not have it, or, with no takings, without memory."""
+        """Return the consumer's taking of this message. NULL if the consumer must not have it, or, if there are no
+        takings, without memory."""
         cdef Consumer *consumer = &self.consumers[number]
         cdef Taking *taking
         cdef uint32_t word
@@ -428,7 +431,7 @@ cdef class Forwarder(Consumers):
         return taking
 
     cdef void take_empty(self, StreamAccount account, Work *work) noexcept nogil:
-        """All who listen get a packet, even if they take nothing of it."""
+        """Give all listening consumers a packet, even without a message."""
         cdef uint32_t block, number
         cdef uint64_t bits
         for block in range(self.consumers_max // WORD_BITS + 1):
@@ -451,7 +454,8 @@ cdef class Forwarder(Consumers):
         return consumer
 
     cdef int remember(self, StreamAccount account, Work *work) noexcept nogil:
-        """Who takes the message that begins here and goes on in the next packet; or that one has ended."""
+        """Store the consumers of a message that begins here and continues in the next packet, or note that one has
+        ended."""
         cdef const PacketView *packet = work.packet
         cdef const MessageView *message
         cdef const Consumer *consumer
@@ -476,7 +480,7 @@ cdef class Forwarder(Consumers):
                     return -1
         return 0
 
-    # The packets that go out
+    # Writing the packets
 
     cdef void write(self, StreamAccount account, Work *work, uint32_t number) noexcept nogil:
         cdef Consumer *consumer = &self.consumers[number]
@@ -512,7 +516,7 @@ cdef class Forwarder(Consumers):
 
 
 cdef inline bint is_for(StreamAccount account, const Work *work, uint32_t number) noexcept nogil:
-    """Whether the consumer may get the packet at all."""
+    """True if the consumer may get the packet at all."""
     cdef uint64_t expected = account.expected[number]
     if expected == 0 or (work.only != EVERYBODY and work.only != number):
         return False
@@ -520,7 +524,7 @@ cdef inline bint is_for(StreamAccount account, const Work *work, uint32_t number
 
 
 cdef inline bint is_nobodys(Matcher matcher, const Work *work) noexcept nogil:
-    """Whether it is plain to see that nobody takes anything, as of most packets."""
+    """True if obviously no consumer takes any message, as with most packets."""
     cdef uint16_t count = work.packet.count
     return (
         count and not matcher.has_direct and not work.messages[0].flags & MESSAGE_CONTINUATION
@@ -529,12 +533,12 @@ cdef inline bint is_nobodys(Matcher matcher, const Work *work) noexcept nogil:
 
 
 cdef inline uint32_t mask_space(const Consumer *consumer) noexcept nogil:
-    """The bytes of an INTEREST_MASK extension."""
+    """Size of an INTEREST_MASK extension."""
     return <uint32_t>padded(<uint64_t>EXTENSION_HEADER_SIZE + consumer.word_count * sizeof(uint64_t))
 
 
 cdef inline bint is_masked(const Consumer *consumer, const PacketView *packet) noexcept nogil:
-    """Masks are left out where they would make the packet too long; who gets it without finds out what it wants."""
+    """Masks are omitted if they would make the packet too long; applications without a mask match by themselves."""
     return consumer.word_count and (
         PACKET_HEADER_SIZE + packet.extensions_size + <uint64_t>consumer.size
         + <uint64_t>consumer.count * mask_space(consumer) <= masked_size_max
@@ -549,7 +553,7 @@ cdef inline uint32_t packet_size(const Consumer *consumer, const PacketView *pac
 cdef inline uint8_t *copy_message(
     uint8_t *out, const uint8_t *data, const MessageView *message, const uint64_t *words, uint32_t word_count
 ) noexcept nogil:
-    """The message as it came, with a mask as its last extension if there are words; returns where it ends."""
+    """Copy the message, with a mask as its last extension if there are words; return the end."""
     cdef const uint8_t *start = data + message.extensions_offset - MESSAGE_HEADER_SIZE
     cdef uint32_t head = MESSAGE_HEADER_SIZE + message.extensions_size
     cdef uint32_t rest = <uint32_t>message_space(message) - head
@@ -574,7 +578,7 @@ cdef inline uint8_t *copy_message(
 
 cdef int64_t check_gap(gap) except -1:
     if not 0 <= gap <= UINT32_MAX:
-        raise LocalProtocolError(f"a packet cannot say that {gap} others were left out")
+        raise LocalProtocolError(f"a packet cannot have a gap of {gap}")
     return gap
 
 
@@ -583,9 +587,9 @@ cdef int raise_trouble(int trouble, const PacketView *packet) except -1:
         raise MemoryError
     if trouble == TROUBLE_STREAM:
         raise LocalProtocolError(
-            f"packet {packet.sequence} is of a stream that was not opened",
+            f"packet {packet.sequence} belongs to a stream that was not opened",
             where=f"publisher {packet.publisher_id:#x}, group {packet.group:#x}, epoch {packet.epoch}",
         )
     if trouble == TROUBLE_FULL:
-        raise LimitError("the outbox is full", hint="send what is in it first")
+        raise LimitError("the outbox is full", hint="send its content first")
     return 0

@@ -1,4 +1,4 @@
-"""Who wants the messages of many packets: all topics and tags at once, through the interest table's kernel."""
+"""Matcher: matches all topics and tags of many packets at once, through the interest table's kernel."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
@@ -13,7 +13,7 @@ from penstock.wire._extensions cimport find_extension
 
 
 cdef class Matcher:
-    """Working memory for one thread that matches; another may change the table meanwhile."""
+    """Working memory of one thread that matches; another thread may change the table meanwhile."""
 
     def __cinit__(self, table not None):
         self.table = table
@@ -50,7 +50,7 @@ cdef class Matcher:
         return 0
 
     cdef int gather(self, const uint8_t *data, const MessageView *messages, uint64_t count) noexcept nogil:
-        """0, or -1 when there is no memory."""
+        """Return 0, or -1 without memory."""
         cdef const MessageView *message
         cdef const uint8_t *tags
         cdef uint16_t size
@@ -83,7 +83,7 @@ cdef class Matcher:
         return 0
 
     cdef int gather_tags(self, const uint8_t *tags, uint32_t size) noexcept nogil:
-        """Tags are separated by NULs."""
+        """Collect tags, which are separated by NULs."""
         cdef uint32_t start = 0, end
         while start < size:
             end = start
@@ -98,7 +98,7 @@ cdef class Matcher:
         return 0
 
     cdef int find_codes(self, view, Batch *batch) except -1:
-        """Ask the table's Python part, which has regular expressions."""
+        """Call the table's Python part, which has the regular expressions."""
         cdef const uint64_t[::1] code_offsets
         cdef const uint32_t[::1] codes
         self._code_offsets, self._codes = self.table.regex_codes(

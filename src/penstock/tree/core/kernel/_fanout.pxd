@@ -1,4 +1,4 @@
-"""An agent's links, legs and wants as the data path sees them."""
+"""An agent's links, legs and wants in the data path."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -21,7 +21,7 @@ cdef extern from "penstock/tree/core/kernel/mutex.h" nogil:
     void mutex_give_way(Mutex *mutex)
 
 cpdef enum Brings:
-    """What may come on a link besides control frames; anything else ends the link."""
+    """Frames that a link may bring besides control frames; any other frame ends the link."""
     NOTHING = 0
     PACKETS = 1     # live blocks, and blocks of legs: from a parent or a peer
     INFO = 2        # the infostream: from an agent
@@ -34,33 +34,33 @@ cpdef enum LinkClass:
     DISCONNECT = 2  # its link ends
 
 cdef enum:
-    BATCH_MAX = 512         # packets that are matched at a time
+    BATCH_MAX = 512  # packets matched at a time
     NO_SLOT = 0xFFFFFFFF
-    PARTIAL_KEPT = 4_096    # bytes of memory that a link keeps when no frame is under way
-    CONFLATE_FROM = 256     # packets that may wait for a conflating link before newer ones take their places, at most
-    NOTED_MAX = 256         # control frames of a link that Python has not seen, after which it has to wait
-    NOTED_SIZE_MAX = 65_536 # and their bytes
+    PARTIAL_KEPT = 4_096  # memory that a link keeps between frames
+    CONFLATE_FROM = 256  # number of packets that may wait for a conflating link before newer ones replace them
+    NOTED_MAX = 256  # unread control frames of a link, above which it must wait
+    NOTED_SIZE_MAX = 65_536  # and their size
 
 
-cdef enum Verdict:          # about a packet
+cdef enum Verdict:  # the result for a packet
     NEW
     SKIPPED
-    NOT_YET                 # of a term that the stream is not in yet
+    NOT_YET  # of a term that the stream has not reached
     BAD
 
 
 cdef struct Leg:
-    uint32_t number         # the child's; 0: the row is free
-    uint32_t slot           # of its link
-    uint32_t next           # of the link, plus 1
+    uint32_t number  # the child's number; 0: the row is free
+    uint32_t slot  # of its link
+    uint32_t next  # the link's next leg, plus 1
     bint is_live
     Stream *stream
-    uint64_t after          # the leg gets packets after this sequence
+    uint64_t after  # the leg gets packets after this sequence
 
 
 cdef struct Want:
     uint32_t leg
-    const Terms *terms      # NULL: all messages on its topics
+    const Terms *terms  # NULL: all messages on its topics
 
 
 cdef class Fanout:
@@ -69,70 +69,70 @@ cdef class Fanout:
     cdef History history
     cdef Link *link_table
     cdef uint32_t links_max
-    cdef uint32_t *ready_slots  # links with something to send that Python takes
+    cdef uint32_t *ready_slots  # links with data that Python sends
     cdef uint32_t ready_count
-    cdef uint64_t ready_total   # ever added
-    cdef uint32_t *lane_slots   # links that the lane has to look at
+    cdef uint64_t ready_total  # number ever added
+    cdef uint32_t *lane_slots  # links that the lane must check
     cdef uint32_t lane_count
-    cdef uint32_t *held_slots   # links that wait until Python has read their notes
+    cdef uint32_t *held_slots  # links that wait until Python has read their notes
     cdef uint32_t held_count
     cdef Leg *legs
     cdef uint32_t legs_max
-    cdef Want *wants            # by subscriber of the table
+    cdef Want *wants  # by subscriber of the table
     cdef uint32_t wants_max
     cdef object table
     cdef Notes notes
-    cdef bint is_origin         # the agent is the root: packets of streams that links bring are dropped
+    cdef bint is_origin  # the agent is the root: packets of streams from links are dropped
     cdef Intake intake          # of a root
-    cdef uint32_t waiting_count # links that wait for the intake
-    cdef int64_t now_ns         # when the present bytes came; 0: unknown
+    cdef uint32_t waiting_count  # links that wait for the intake
+    cdef int64_t now_ns  # receive time of the current bytes; 0: unknown
     cdef int wakeup_fd               # an eventfd that wakes the lane; -1: there is no lane
     cdef bint is_lane_asleep
-    cdef bint is_corked          # another thread is about to send: the lane is not woken
+    cdef bint is_corked  # another thread is about to send: the lane is not woken
     cdef uint64_t control_size_max
     cdef Matcher _matcher
     cdef object _view
     cdef uint64_t _queue_packets_max
     cdef uint64_t _conflate_from
     cdef uint32_t _topics_waiting_max
-    cdef uint64_t _guard        # up to this place of the history no queued packet is overwritten
+    cdef uint64_t _guard  # queued packets up to this place in the history are safe from being overwritten
     cdef uint64_t _marks
-    # The packets that are being distributed.
+    # The packets being distributed
     cdef MessageView _rows[BATCH_MAX]
     cdef Stream *_row_streams[BATCH_MAX]
     cdef uint64_t _row_sequences[BATCH_MAX]
     cdef uint32_t _row_starts[BATCH_MAX]
     cdef uint32_t _row_sizes[BATCH_MAX]
-    # What Python opened.
+    # Objects opened by Python
     cdef list _free_wants
     cdef list _free_legs
     cdef list _free_slots
-    cdef dict _slots            # by link
-    cdef dict _leg_rows         # by (link, leg)
+    cdef dict _slots  # by link
+    cdef dict _leg_rows  # by (link, leg)
     cdef dict _leg_wants        # by row: [(subscriber, topics, condition)]
-    cdef dict _publishers       # by id: the slot of the link on which the intake takes its messages
-    cdef dict _allowed          # by that slot: the Matcher of the topics that it may publish on
-    cdef dict _selections       # by row, of legs that are being fetched
+    cdef dict _publishers  # by id: the slot of the link whose messages the intake accepts
+    cdef dict _allowed  # by that slot: the Matcher of the topics that it may publish on
+    cdef dict _selections  # by row, for legs that are being fetched
 
-    # All of these need the mutex. release() wakes the lane if something was noted.
+    # All of these need the mutex. release() wakes the lane if there is a note.
     cdef void release(self) noexcept
     cdef void mark_ready(self, uint32_t slot) noexcept nogil
     cdef void forget_ready(self, uint32_t slot) noexcept nogil
     cdef void end(self, uint32_t slot, uint32_t fault) noexcept nogil
     cdef void stop_link(self, uint32_t slot) noexcept nogil
 
-    # Bytes of the link's frames; and, for a link that was stopped, the bytes that were kept.
+    # Accept bytes of the link's frames; or, for a link that was stopped, the kept bytes.
     cdef int accept_bytes(self, uint32_t slot, const uint8_t *data, uint64_t size) except -1 nogil
     cdef int resume_link(self, uint32_t slot) except -1 nogil
 
-    # A note was made for the link; with too many that Python has not read, the link is held.
+    # Count a note for the link; with too many unread notes, the link is held.
     cdef void count_note(self, uint32_t slot, uint64_t size) noexcept nogil
     cdef int resume_held(self) except -1 nogil
 
-    # The intake is open, or closed for good: publishers no longer wait for it.
+    # The intake was opened, or closed for good: publishers no longer wait for it.
     cdef int resume_waiting(self) except -1 nogil
 
-    # How many of these packets were new; `taken` is where it stopped: at the end, at an invalid packet, or at one of a
+    # Return the number of new packets; `taken` is where it stopped: at the end, at an invalid packet, or at one of a
     # newer term unless `is_any_term`.
     cdef int64_t absorb_packets(
         self, uint32_t slot, bint is_any_term, const uint8_t *data, uint32_t size, uint32_t *taken
@@ -158,7 +158,7 @@ cdef class Fanout:
     cdef void mark_waiting(self, const Run *run, uint64_t mark) noexcept nogil
     cdef void mark_packet(self, uint64_t place, uint64_t mark) noexcept nogil
 
-    # For Python.
+    # Methods for Python
     cdef Stream *stream_of(self, stream) except NULL
     cdef uint32_t slot_of(self, link) except? 0xFFFFFFFF
     cdef uint32_t row_of(self, link, leg) except? 0xFFFFFFFF

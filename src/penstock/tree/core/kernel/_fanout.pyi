@@ -1,4 +1,4 @@
-"""Fanout: the data path of an agent: which packets are new, which links want them, and what waits for each link."""
+"""Fanout, the data path of an agent: finds new packets, matches them with legs, and queues them for links."""
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
@@ -14,7 +14,7 @@ from penstock.tree.core.kernel.notices import LinkState, Notice, Portion, Stream
 from penstock.tree.core.kernel.taken import Taken
 
 class Brings(IntEnum):
-    """What may come on a link besides control frames, combined with |; anything else ends the link."""
+    """Frames that a link may bring besides control frames, combined with |; any other frame ends the link."""
 
     NOTHING = 0
     PACKETS = 1
@@ -35,8 +35,8 @@ class LinkClass(IntEnum):
     """Its link ends."""
 
 class Fanout:
-    """Any thread may call the methods. `with fanout:` holds the mutex: no other thread, nor the lane, gets in between,
-    so that everything done and sent in the block happens at one sequence of every stream."""
+    """Any thread may call the methods. `with fanout:` holds the mutex: no other thread and not the lane runs in
+    between, so that everything in the block happens at one sequence of every stream."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Fanout:
         """Accept packets of this stream after `last`. Stream 0, the infostream, is never opened."""
 
     def be_origin(self) -> None:
-        """The agent is the root: packets of streams that links bring are dropped."""
+        """The agent is the root: packets of streams from links are dropped."""
 
     def close_stream(self, stream: int) -> None:
         """Close the stream and its legs; packets that wait are still sent."""
@@ -73,18 +73,18 @@ class Fanout:
         """Continue after `last` in this term. Later packets in the history are dropped; legs stay as they are."""
 
     def advance(self, stream: int, last: int) -> None:
-        """Every wanted packet up to `last` has come. No effect if the stream is further."""
+        """All matching packets up to `last` have arrived. No effect if the stream is further."""
 
     def stream(self, stream: int) -> StreamState: ...
 
-    # Links and what comes on them
+    # Links and received bytes
 
     def open_link(self, link: int, *, brings: int = ..., cls: int = ...) -> None:
         """The caller chooses the number: above 0, and used once."""
 
     def close_link(self, link: int) -> None:
-        """Close the link's legs and drop what waits. No effect if it is not open. If the lane has its socket, the lane
-        has to close it first."""
+        """Close the link's legs and drop waiting packets. No effect if it is not open. If the lane has its socket,
+        the lane has to close it first."""
 
     def stop(self, link: int) -> None:
         """Accept nothing more from the link, and send it control frames but no packets. Makes no notice."""
@@ -93,28 +93,29 @@ class Fanout:
         """Drop the packets that wait, as if the link were too slow: its legs leave live. No effect if none waits."""
 
     def receive(self, link: int, data: Buffer, now_ns: int = 0) -> bool:
-        """Bytes of the link's frames, cut anywhere; notices() has what concerns the core. False if nothing more is
-        accepted now; the link is in ready() when it is again. The intake accepts messages only with `now_ns`."""
+        """Accept bytes of the link's frames, in arbitrary pieces; notices() has the events for the core. False if
+        nothing more is accepted now; the link is in ready() when it is accepted again. The intake accepts messages
+        only with `now_ns`."""
 
     def is_taking(self, link: int) -> bool:
-        """False if bytes that come on the link are kept for later."""
+        """False if bytes of the link are buffered."""
 
     def pause(self, link: int) -> None:
-        """Keep what comes on the link, and let the lane not read from it, until resume()."""
+        """Buffer bytes of the link, and stop the lane from reading it, until resume()."""
 
     def resume(self, link: int) -> None:
         """Continue after pause(), LegBlock or NewerTerm. No effect if the link is not open."""
 
     def absorb(self, packets: Buffer, link: int = 0) -> int:
-        """Accept whole packets as if they had come live on the link (0: from this agent); returns how many were new.
-        Packets of a newer term begin that term."""
+        """Accept whole packets as if they had arrived live on the link (0: from this agent). Return the number of
+        new packets. Packets of a newer term begin that term."""
 
     def has_notices(self) -> bool: ...
     def notices(self, count_max: int = ...) -> list[Notice]:
         """The next notices. A link with many unread control frames is not read until release_held()."""
 
     def release_held(self) -> bool:
-        """Read again from links that waited until the core had their notices. True if there is more to handle."""
+        """Resume links that waited until the core had read their notices. True if there is more to handle."""
 
     def link(self, link: int) -> LinkState: ...
     def links(self) -> list[int]: ...
@@ -147,7 +148,7 @@ class Fanout:
         reaches the stream's last sequence makes the leg live."""
 
     def select(self, link: int, leg: int, packets: Buffer, size_max: int) -> Portion:
-        """The leg's packets among these, which were read elsewhere. The leg does not become live."""
+        """Select the leg's packets among these, which were read elsewhere. The leg does not become live."""
 
     # A root's intake
 
@@ -155,10 +156,10 @@ class Fanout:
         """Use this intake, closed and without publishers; None: no intake."""
 
     def open_intake(self, now_ns: int) -> None:
-        """Every sequenced message is distributed: the intake sequences messages from now on."""
+        """All sequenced messages are distributed: let the intake sequence messages from now on."""
 
     def hold_intake(self) -> None:
-        """The intake sequences nothing, but will soon: publishers wait for it."""
+        """The intake sequences nothing now, but will soon: publishers wait for it."""
 
     def close_intake(self) -> None:
         """The intake sequences nothing: notices() has the publishers' blocks."""
@@ -168,7 +169,7 @@ class Fanout:
         topics that `allowed` matches with subscriber 0; None: on all topics."""
 
     def dismiss(self, link: int) -> None:
-        """notices() has the link's blocks, until it is admitted again."""
+        """Report the link's blocks in notices(), until it is admitted again."""
 
     def take_out(self, now_ns: int) -> Taken | None:
         """The messages that the intake has sequenced since the last call; None if there are none."""
@@ -176,12 +177,12 @@ class Fanout:
     # Sending
 
     def say(self, link: int, frames: Buffer, *, is_behind: bool = True) -> None:
-        """Send control frames, behind everything that waits. LimitError if too many wait already. `is_behind` False:
-        they do not depend on the packets that wait, and may overtake some; a conflating link goes on conflating."""
+        """Queue control frames behind everything that waits. LimitError if too many wait already. `is_behind` False:
+        they do not depend on waiting packets, and may overtake some; a conflating link continues to conflate."""
 
     def ready(self) -> list[int]:
-        """The links that have got something to send since the last call."""
+        """The links that got data to send since the last call."""
 
     def take(self, link: int, size_max: int) -> bytes:
-        """Whole frames that wait for the link, of at most `size_max` bytes unless the first is larger; b"" if none
-        waits. Not for a link whose socket the lane has."""
+        """Return whole frames that wait for the link, at most `size_max` bytes unless the first is larger; b"" if
+        none waits. Not for a link whose socket the lane has."""

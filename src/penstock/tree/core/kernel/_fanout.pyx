@@ -1,7 +1,7 @@
-"""Fanout: the data path of an agent: accepts packets, keeps new ones, and queues them for every link with a leg that wants
-them.
+"""Fanout, the data path of an agent: accepts packets, keeps new ones, and queues them for every link with a matching
+leg.
 
-Python opens streams, links and legs here; the lane (_lane.pyx) feeds it from sockets without Python. Everything happens
+Python opens streams, links and legs here; the lane (_lane.pyx) feeds it from sockets without Python. Everything runs
 under one mutex, which is acquired without the GIL, so that code that holds the mutex may acquire the GIL.
 """
 
@@ -97,16 +97,16 @@ cdef extern from "Python.h":
 
 cdef enum:
     MIB = 1_048_576
-    MARGIN_SHARE = 8        # of the history: how far ahead of what is written over queues are looked at
-    KEPT_SIZE_MAX = 2 * FRAME_SIZE_MAX # bytes that come while nothing is taken from the link
-    SCAN_SIZE_MAX = 4_194_304   # bytes of history that one fetch() looks at
+    MARGIN_SHARE = 8  # of the history: distance ahead of the write position in which queues are checked
+    KEPT_SIZE_MAX = 2 * FRAME_SIZE_MAX  # bytes buffered while the link is stopped
+    SCAN_SIZE_MAX = 4_194_304  # bytes of history that one fetch() scans
     NOTICES_MAX = 65_536
 
 
 @cython.no_gc_clear
 cdef class Fanout:
-    """Any thread may call the methods. `with fanout:` holds the mutex: no other thread, nor the lane, gets in between,
-    so that everything done and sent in the block happens at one sequence of every stream."""
+    """Any thread may call the methods. `with fanout:` holds the mutex: no other thread and not the lane runs in
+    between, so that everything in the block happens at one sequence of every stream."""
 
     def __cinit__(
         self,
@@ -181,7 +181,7 @@ cdef class Fanout:
     # Streams
 
     def open_stream(self, uint32_t stream, *, uint32_t term = 0, uint64_t last = 0) -> None:
-        """Packets of this stream after `last` are accepted from now on. 0 is the infostream's and never opened."""
+        """Accept packets of this stream after `last` from now on. Stream 0, the infostream, is never opened."""
         cdef Stream *opened
         if stream == 0:
             raise LocalProtocolError("stream 0 is the infostream", hint="it is not opened")
@@ -192,7 +192,7 @@ cdef class Fanout:
             opened.last = opened.done = opened.kept_after = last
 
     def be_origin(self) -> None:
-        """The agent is the root: packets of streams that links bring are dropped."""
+        """The agent is the root: packets of streams from links are dropped."""
         with self:
             self.is_origin = True
 
@@ -223,7 +223,7 @@ cdef class Fanout:
                     self.legs[row].after = last
 
     def advance(self, uint32_t stream, uint64_t last) -> None:
-        """Every wanted packet up to `last` has come. No effect if the stream is further."""
+        """All matching packets up to `last` have arrived. No effect if the stream is further."""
         cdef Stream *found
         with self:
             found = self.stream_of(stream)
@@ -265,8 +265,8 @@ cdef class Fanout:
             self._slots[link] = slot
 
     def close_link(self, uint64_t link) -> None:
-        """Close the link's legs and drop what waits. No effect if it is not open. If the lane has its socket, the lane
-        has to close it first."""
+        """Close the link's legs and drop waiting packets. No effect if it is not open. If the lane has its socket,
+        the lane has to close it first."""
         cdef uint32_t slot
         with self:
             if link not in self._slots:
@@ -348,7 +348,7 @@ cdef class Fanout:
             return found.done
 
     def close_leg(self, uint64_t link, uint32_t leg) -> None:
-        """Packets that wait are still sent. No effect if the leg is not open."""
+        """Close the leg; waiting packets are still sent. No effect if the leg is not open."""
         with self:
             if (link, leg) in self._leg_rows:
                 self.drop_leg(link, leg)
@@ -416,7 +416,7 @@ cdef class Fanout:
             self._free_wants.append(subscriber)
         return 0
 
-    # The past of a leg
+    # Packets from the history
 
     def fetch(self, uint64_t link, uint32_t leg, uint64_t after, uint64_t size_max) -> Portion | None:
         """The leg's packets after this sequence from the history; None if the history begins later. A portion that
@@ -444,7 +444,7 @@ cdef class Fanout:
             return Portion(chosen, through, found.is_live)
 
     def select(self, uint64_t link, uint32_t leg, const uint8_t[::1] packets not None, uint64_t size_max) -> Portion:
-        """The leg's packets among these, which were read elsewhere. The leg does not become live."""
+        """Select the leg's packets among these, which were read elsewhere. The leg does not become live."""
         cdef uint64_t through = 0
         with self:
             return Portion(self.choose(self.row_of(link, leg), packets, size_max, &through), through, False)
@@ -487,8 +487,9 @@ cdef class Fanout:
     # Packets and notices
 
     def receive(self, uint64_t link, const uint8_t[::1] data not None, int64_t now_ns = 0) -> bool:
-        """Bytes of the link's frames, cut anywhere; notices() has what concerns the core. False if nothing more is
-        accepted now; the link is in ready() when it is again. The intake accepts messages only with `now_ns`."""
+        """Accept bytes of the link's frames, in arbitrary pieces; notices() has the events for the core. False if
+        nothing more is accepted now; the link is in ready() when it is accepted again. The intake accepts messages
+        only with `now_ns`."""
         cdef uint32_t slot
         with self:
             slot = self.slot_of(link)
@@ -499,12 +500,12 @@ cdef class Fanout:
             return not is_stopped(&self.link_table[slot])
 
     def is_taking(self, uint64_t link) -> bool:
-        """False if bytes that come on the link are kept for later."""
+        """False if bytes of the link are buffered."""
         with self:
             return not is_stopped(&self.link_table[self.slot_of(link)])
 
     def pause(self, uint64_t link) -> None:
-        """Keep what comes on the link, and let the lane not read from it, until resume()."""
+        """Buffer bytes of the link, and stop the lane from reading it, until resume()."""
         cdef uint32_t slot
         with self:
             slot = self.slot_of(link)
@@ -523,8 +524,8 @@ cdef class Fanout:
                     self.resume_link(slot)
 
     def absorb(self, const uint8_t[::1] packets not None, uint64_t link = 0) -> int:
-        """Accept whole packets as if they had come live on the link (0: from this agent); returns how many were new.
-        Packets of a newer term begin that term."""
+        """Accept whole packets as if they had arrived live on the link (0: from this agent). Return the number of
+        new packets. Packets of a newer term begin that term."""
         cdef uint32_t slot = NO_SLOT
         cdef uint32_t taken = 0
         cdef int64_t new = 0
@@ -550,7 +551,7 @@ cdef class Fanout:
             return notes_as_notices(&self.notes, count_max)
 
     def release_held(self) -> bool:
-        """Read again from links that waited until the core had their notices. True if there is more to handle."""
+        """Resume links that waited until the core had read their notices. True if there is more to handle."""
         with self:
             self.now_ns = 0
             with nogil:
@@ -568,17 +569,17 @@ cdef class Fanout:
             self.intake = intake
 
     def open_intake(self, int64_t now_ns) -> None:
-        """Every sequenced message is distributed: the intake sequences messages from now on."""
+        """All sequenced messages are distributed: let the intake sequence messages from now on."""
         with self:
             self.now_ns = now_ns
             self.intake.state = INTAKE_OPEN
             with nogil:
                 self.resume_waiting()
             if self.intake.due_ns:
-                self.intake.is_told = True # nothing else may come that would have what it took noted
+                self.intake.is_told = True  # nothing else may arrive that would report what it took
 
     def hold_intake(self) -> None:
-        """The intake sequences nothing, but will soon: publishers wait for it."""
+        """The intake sequences nothing now, but will soon: publishers wait for it."""
         with self:
             self.intake.state = INTAKE_WAITS
 
@@ -607,7 +608,7 @@ cdef class Fanout:
                 self.link_table[slot].publisher.allowed = <void *>matcher
 
     def dismiss(self, uint64_t link) -> None:
-        """notices() has the link's blocks, until it is admitted again."""
+        """Report the link's blocks in notices(), until it is admitted again."""
         with self:
             if link in self._slots:
                 self.drop_publisher(self._slots[link])
@@ -638,11 +639,11 @@ cdef class Fanout:
         memset(&self.link_table[slot].publisher, 0, sizeof(Publisher))
         return 0
 
-    # What is sent
+    # Sending
 
     def say(self, uint64_t link, const uint8_t[::1] frames not None, *, bint is_behind = True) -> None:
-        """Send control frames, behind everything that waits. LimitError if too many wait already. `is_behind` False:
-        they do not depend on the packets that wait, and may overtake some; a conflating link goes on conflating."""
+        """Queue control frames behind everything that waits. LimitError if too many wait already. `is_behind` False:
+        they do not depend on waiting packets, and may overtake some; a conflating link continues to conflate."""
         cdef uint32_t slot
         cdef Link *found
         with self:
@@ -657,7 +658,7 @@ cdef class Fanout:
             self.mark_ready(slot)
 
     def ready(self) -> list:
-        """The links that have got something to send since the last call."""
+        """The links that got data to send since the last call."""
         cdef uint32_t position
         with self:
             found = [self.link_table[self.ready_slots[position]].number for position in range(self.ready_count)]
@@ -667,8 +668,8 @@ cdef class Fanout:
             return found
 
     def take(self, uint64_t link, uint64_t size_max) -> bytes:
-        """Whole frames that wait for the link, of at most `size_max` bytes unless the first is larger; b"" if none
-        waits. Not for a link whose socket the lane has."""
+        """Return whole frames that wait for the link, at most `size_max` bytes unless the first is larger; b"" if
+        none waits. Not for a link whose socket the lane has."""
         cdef Link *found
         cdef Pieces pieces
         cdef uint8_t *out
@@ -688,10 +689,10 @@ cdef class Fanout:
             found.bytes_out += pieces.size
             return taken
 
-    # Which links have something to send, and which have to wait
+    # Ready and waiting links
 
     cdef void release(self) noexcept:
-        """Release the mutex, and wake the lane if there is something to send."""
+        """Release the mutex, and wake the lane if there is data to send."""
         cdef bint is_lane_needed = self.mutex.depth == 1 and self.lane_count and self.is_lane_asleep
         is_lane_needed = is_lane_needed and not self.is_corked
         if is_lane_needed:
@@ -732,7 +733,7 @@ cdef class Fanout:
             self.mark_ready(slot)
 
     cdef int resume_held(self) except -1 nogil:
-        """Read from each held link whose notes Python has; the link may be held again."""
+        """Read from each held link whose notes Python has read; the link may be held again."""
         cdef uint32_t position, slot, turns = self.held_count, kept = 0
         cdef uint64_t given = self.notes.total - self.notes.count
         cdef Link *link
@@ -747,7 +748,7 @@ cdef class Fanout:
             link.noted = 0
             link.noted_size = 0
             self.resume_link(slot)
-        self.held_count -= turns  # those who have to wait again were put behind
+        self.held_count -= turns  # links that have to wait again were appended
         memmove(self.held_slots + kept, self.held_slots + turns, self.held_count * sizeof(uint32_t))
         self.held_count += kept
         return 0
@@ -759,7 +760,7 @@ cdef class Fanout:
             return
         self.stop_link(slot)
         row = note(&self.notes, NOTE_ENDED, self.link_table[slot].number)
-        if row is not NULL:  # without memory for that, who owns the link finds out by its stop_link
+        if row is not NULL:  # without memory for that, the link's owner notices the effect of stop_link()
             row.code = fault
 
     cdef void stop_link(self, uint32_t slot) noexcept nogil:
@@ -798,12 +799,12 @@ cdef class Fanout:
         return 0
 
     cdef int accept_partial(self, uint32_t slot) except -1 nogil:
-        """The frame that came in pieces is whole, or invalid."""
+        """The buffered frame is complete, or invalid."""
         cdef Link *link = &self.link_table[slot]
         cdef uint8_t *frame = link.partial
         cdef uint64_t size = link.partial_size, capacity = link.partial_capacity, taken = 0
         cdef bint has_to_wait
-        link.partial = NULL  # so that what is left over can be kept while the frame is read
+        link.partial = NULL  # so that the rest can be buffered while the frame is read
         link.partial_size = link.partial_capacity = 0
         self.accept_frames(slot, frame, size, &taken)
         has_to_wait = taken == 0 and link.is_waiting
@@ -816,7 +817,7 @@ cdef class Fanout:
         return 0
 
     cdef int resume_link(self, uint32_t slot) except -1 nogil:
-        """Accept the bytes that were kept while the link was stopped, if it is no longer."""
+        """Accept the bytes that were buffered while the link was stopped, if it no longer is."""
         cdef Link *link = &self.link_table[slot]
         cdef uint8_t *data = link.partial
         cdef uint64_t size = link.partial_size, taken = 0
@@ -870,7 +871,7 @@ cdef class Fanout:
         else:
             leg = load_u32(frame + BLOCK_LEG_AT)
             is_noted = note_data(&self.notes, NOTE_LEG_BLOCK, link.number, leg, packets, packets_size)
-            link.is_paused = True  # live packets that follow it must not be taken before it
+            link.is_paused = True  # live packets after it must not be accepted before it
             self.mark_ready(slot)
         if not is_noted:
             self.end(slot, FAULT_MEMORY)
@@ -898,8 +899,8 @@ cdef class Fanout:
         return 0
 
     cdef bint accept_published(self, uint32_t slot, const uint8_t *packets, uint32_t size) except? -1 nogil:
-        """A block that the intake does not sequence is noted, and the link waits until Python has handled it, because
-        the intake can sequence most of what follows. False if memory is exhausted."""
+        """Note a block that the intake does not sequence, and stop the link until Python has handled it, because the
+        intake can sequence most of the following ones. False if memory is exhausted."""
         cdef uint32_t taken = self.sequence_published(slot, packets, size)
         if taken == size:
             return True
@@ -908,7 +909,7 @@ cdef class Fanout:
         return note_published(&self.notes, self.link_table[slot].number, packets + taken, size - taken)
 
     cdef uint32_t sequence_published(self, uint32_t slot, const uint8_t *packets, uint32_t size) except? 0xFFFFFFFF nogil:
-        """Let the intake sequence a publisher's messages, and distribute them; how many bytes it took."""
+        """Let the intake sequence a publisher's messages, and distribute them. Return the number of bytes it took."""
         cdef Link *link = &self.link_table[slot]
         cdef uint32_t taken, distributed = 0
         if not link.publisher.id or not self.now_ns or self.intake is None or self.intake.state != INTAKE_OPEN:
@@ -919,7 +920,7 @@ cdef class Fanout:
         return taken
 
     cdef int accept_block(self, uint32_t slot, const uint8_t *packets, uint32_t size) except -1 nogil:
-        """A live block; the part that cannot be accepted yet is kept, as a block."""
+        """Accept a live block; the part that cannot be accepted yet is buffered as a block."""
         cdef Link *link = &self.link_table[slot]
         cdef uint8_t header[BLOCK_HEADER_SIZE]
         cdef uint32_t taken = 0
@@ -960,7 +961,7 @@ cdef class Fanout:
     cdef Verdict check_packet(
         self, uint32_t slot, bint is_any_term, const uint8_t *data, uint32_t at, uint32_t size, uint32_t row
     ) noexcept nogil:
-        """Whether a packet is valid and new; fills in the row of a new one."""
+        """Check whether a packet is valid and new; fill in the row of a new one."""
         cdef PacketView packet
         cdef Link *link = NULL if slot == NO_SLOT else &self.link_table[slot]
         if (
@@ -995,7 +996,7 @@ cdef class Fanout:
     cdef Verdict check_sequence(
         self, uint32_t slot, bint is_any_term, const PacketView *packet, uint32_t row
     ) noexcept nogil:
-        """Whether the packet is after the last one of its stream."""
+        """Check whether the packet follows the last one of its stream."""
         cdef Stream *stream = self.history.find(packet.group)
         cdef Link *link = NULL if slot == NO_SLOT else &self.link_table[slot]
         cdef Note *newer
@@ -1028,7 +1029,7 @@ cdef class Fanout:
         return NEW
 
     cdef int distribute(self, uint32_t slot, const uint8_t *data, uint32_t size, uint32_t count) except -1 nogil:
-        """Put new packets into the history, and into the queue of every link that wants them."""
+        """Put new packets into the history, and into the queue of every link with a matching leg."""
         cdef uint32_t row
         cdef uint64_t place, found
         cdef Stream *stream
@@ -1073,7 +1074,7 @@ cdef class Fanout:
         cdef Subject subject
         cdef int put
         if link.cls == CONFLATING and queue.packets >= self._queue_packets_max + self._topics_waiting_max:
-            self.leave_live(slot)  # control frames in between kept too many packets from being conflated
+            self.leave_live(slot)  # control frames in between prevented too many packets from being conflated
             return
         if link.cls == CONFLATING and (queue.newest.count or queue.packets >= self._conflate_from):
             subject_of(packet_at(self.history, place), &subject)
@@ -1112,8 +1113,8 @@ cdef class Fanout:
         self._guard = end + margin
 
     cdef void leave_live(self, uint32_t slot) noexcept nogil:
-        """Drop the packets that wait for the link: each of its legs has everything before the first of them of its
-        stream. Control frames stay."""
+        """Drop the packets that wait for the link: each of its legs has everything before the first dropped one of
+        its stream. Control frames stay."""
         cdef Link *link = &self.link_table[slot]
         cdef uint32_t leg = link.legs
         cdef Leg *row

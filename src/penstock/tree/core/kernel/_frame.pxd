@@ -1,7 +1,7 @@
-"""Blocks of packets on a link of a distribution tree; docs/reference/protocol/tree.md draws them.
+"""Blocks of packets on a link of a distribution tree; docs/reference/protocol/tree.md has drawings.
 
-This is the only place where the layout is written down as numbers. Compiled code cimports it, Python imports the same
-names from penstock.tree.core.kernel._frame.
+Only this file defines the layout in numbers. Compiled code cimports it, Python imports the same names from
+penstock.tree.core.kernel._frame.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -15,7 +15,7 @@ from penstock.wire._codec cimport (
 )
 
 cpdef enum:
-    FRAME_LENGTH_SIZE = 4  # of net.framing; the length counts what follows it
+    FRAME_LENGTH_SIZE = 4  # of net.framing; the length counts the following bytes
 
     BLOCK_LENGTH_AT = 0
     BLOCK_KIND_AT = 4
@@ -23,17 +23,17 @@ cpdef enum:
     BLOCK_LEG_AT = 8
     BLOCK_RESERVED_TOO_AT = 12
     BLOCK_HEADER_SIZE = 16
-    BLOCK_SIZE_MAX = 131_072        # the header included
-    FRAME_SIZE_MAX = 4_194_308      # a control message, its length included
+    BLOCK_SIZE_MAX = 131_072  # including the header
+    FRAME_SIZE_MAX = 4_194_308  # a control message, including its length
 
     KIND_PACKETS = 1
     KIND_PUBLISHED = 2
     KIND_CONTROL = 0x80     # and above: the first byte of a message in msgpack
 
-    EXTENSION_PUBLISHED = 7     # of a message, besides those of the packet format itself
+    EXTENSION_PUBLISHED = 7  # of a message, in addition to those of the packet format
     STAGE_PUBLISH = 3           # of a hop
 
-    PUBLISHED_PUBLISHER_AT = 8  # from the start of a PUBLISHED extension, its header included
+    PUBLISHED_PUBLISHER_AT = 8  # from the start of a PUBLISHED extension, including its header
     PUBLISHED_NUMBER_AT = 16
     PUBLISHED_SIZE = 24
     HOP_SIZE = 16
@@ -57,5 +57,5 @@ cdef inline uint32_t packet_size_at(const uint8_t *data, uint64_t size) noexcept
     return packet_size
 
 
-# Whether these are whole packets, one after another, by their sizes.
+# True if these are whole packets, one after another, by their sizes.
 cdef bint are_packets(const uint8_t *data, uint64_t size) noexcept nogil

@@ -1,4 +1,4 @@
-"""Blocks as frames of a link; docs/reference/protocol/tree.md draws them."""
+"""Blocks as frames of a link; docs/reference/protocol/tree.md has drawings."""
 
 from collections.abc import Sequence
 
@@ -12,16 +12,16 @@ BLOCK_KIND_AT: int
 BLOCK_LEG_AT: int
 BLOCK_HEADER_SIZE: int
 BLOCK_SIZE_MAX: int
-"""Bytes of a block, its header included."""
+"""Maximum size of a block, including its header."""
 FRAME_SIZE_MAX: int
-"""Bytes of any other frame, its length included."""
+"""Maximum size of any other frame, including its length."""
 
 KIND_PACKETS: int
 """Packets of the tree's streams."""
 KIND_PUBLISHED: int
 """Packets of a publisher."""
 KIND_CONTROL: int
-"""A frame whose first byte is not below this is a control message."""
+"""A frame whose first byte is not below this value is a control message."""
 
 EXTENSION_PUBLISHED: int
 STAGE_PUBLISH: int
@@ -31,18 +31,18 @@ PUBLISHED_SIZE: int
 HOP_SIZE: int
 
 def encode_block(packets: Buffer, *, leg: int = 0, kind: int = ...) -> bytes:
-    """The packets as frames: one, or several if they do not fit one. Without packets there is none."""
+    """Encode the packets as one or more frames; no packets give no frames."""
 
 def split_packets(packets: Buffer) -> list[bytes]:
-    """Each packet by itself; PacketError if these are not whole packets."""
+    """Split into single packets. PacketError if these are not whole packets."""
 
 def count_packets(packets: Buffer) -> int:
-    """How many there are; PacketError if these are not whole packets."""
+    """Return the number of packets. PacketError if these are not whole packets."""
 
 def packet_rows(
     packets: Buffer,
 ) -> tuple[NDArray[numpy.uint32], NDArray[numpy.uint32], NDArray[numpy.uint32]]:
-    """Of each packet where it begins, its size and its group, as arrays; PacketError if these are not whole packets."""
+    """Return the offset, size and group of each packet, as arrays. PacketError if these are not whole packets."""
 
 def merge_packets(blocks: Sequence[Buffer]) -> bytes:
-    """The packets of several blocks of one stream, each in order, as one in order; what several have is taken once."""
+    """Merge the packets of several blocks of one stream, each in order, into one ordered block without duplicates."""

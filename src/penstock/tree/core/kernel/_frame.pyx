@@ -1,4 +1,4 @@
-"""Blocks of packets, made and taken apart in Python's way; compiled code uses _frame.pxd itself."""
+"""Encoding and decoding of blocks for Python; compiled code uses _frame.pxd directly."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint8_t, uint32_t, uint64_t
@@ -13,7 +13,7 @@ from penstock.base.counters import Cause
 from penstock.base.errors import LocalProtocolError, PacketError
 
 
-cdef struct Source:     # of merged packets
+cdef struct Source:  # of merged packets
     const uint8_t *at
     uint64_t size
 
@@ -36,7 +36,7 @@ cdef int check_packets(const uint8_t[::1] packets) except -1:
 
 
 def encode_block(const uint8_t[::1] packets not None, *, uint32_t leg = 0, uint8_t kind = KIND_PACKETS) -> bytes:
-    """The packets as frames: one, or several if they do not fit one. Without packets there is none."""
+    """Encode the packets as one or more frames; no packets give no frames."""
     cdef uint64_t at = 0, start = 0, blocks = 0, size = packets.shape[0]
     cdef uint32_t packet_size
     cdef uint8_t *out
@@ -70,7 +70,7 @@ cdef uint8_t *put_block(uint8_t *out, uint8_t kind, uint32_t leg, const uint8_t 
 
 
 def split_packets(const uint8_t[::1] packets not None) -> list:
-    """Each packet by itself; PacketError if these are not whole packets."""
+    """Split into single packets. PacketError if these are not whole packets."""
     cdef uint64_t at = 0, size = packets.shape[0]
     cdef uint32_t packet_size
     found = []
@@ -83,7 +83,7 @@ def split_packets(const uint8_t[::1] packets not None) -> list:
 
 
 def count_packets(const uint8_t[::1] packets not None) -> int:
-    """How many there are; PacketError if these are not whole packets."""
+    """Return the number of packets. PacketError if these are not whole packets."""
     cdef uint64_t at = 0, found = 0, size = packets.shape[0]
     check_packets(packets)
     while at < size:
@@ -93,7 +93,7 @@ def count_packets(const uint8_t[::1] packets not None) -> int:
 
 
 def packet_rows(const uint8_t[::1] packets not None) -> tuple:
-    """Of each packet where it begins, its size and its group, as arrays; PacketError if these are not whole packets."""
+    """Return the offset, size and group of each packet, as arrays. PacketError if these are not whole packets."""
     cdef uint64_t at = 0, size = packets.shape[0]
     cdef Py_ssize_t row, count = count_packets(packets)
     cdef uint32_t[:, ::1] rows
@@ -110,7 +110,7 @@ def packet_rows(const uint8_t[::1] packets not None) -> tuple:
 
 
 def merge_packets(blocks not None) -> bytes:
-    """The packets of several blocks of one stream, each in order, as one in order; what several have is taken once."""
+    """Merge the packets of several blocks of one stream, each in order, into one ordered block without duplicates."""
     cdef uint64_t room = 0, used = 0
     cdef uint32_t size
     cdef Py_ssize_t index, count = len(blocks)
@@ -142,7 +142,7 @@ def merge_packets(blocks not None) -> bytes:
 
 
 cdef uint32_t take_lowest(Source *sources, Py_ssize_t count, uint8_t *out) noexcept nogil:
-    """Copy the packet with the lowest sequence and pass over it wherever it is; its size, or 0 when there is none."""
+    """Copy the packet with the lowest sequence, and skip it in all sources. Return its size, or 0 if there is none."""
     cdef Py_ssize_t index
     cdef uint64_t lowest = UINT64_MAX
     cdef uint32_t size = 0, each_size

@@ -1,5 +1,5 @@
 HISTORY_SIZE_MIN: int
-"""Bytes that a history has at least."""
+"""Minimum size of a history."""
 
 class History:
     def __init__(self, size: int, streams_max: int) -> None: ...

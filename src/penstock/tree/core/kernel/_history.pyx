@@ -1,4 +1,4 @@
-"""The ring of packets that an agent keeps, without Python; Fanout is what uses it."""
+"""The ring of packets that an agent keeps, for use by Fanout without Python."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -8,11 +8,11 @@ from penstock.base.errors import LimitError, LocalProtocolError
 from penstock.base.limits import PACKET_SIZE_MAX
 
 cdef enum:
-    KEPT_MIN = 64       # rows that a stream begins with
-    SPREAD = 0x9E3779B1 # spreads numbers in a row over the index
+    KEPT_MIN = 64  # initial number of rows per stream
+    SPREAD = 0x9E3779B1  # spreads consecutive numbers over the index
 
 HISTORY_SIZE_MIN = 16 * PACKET_SIZE_MAX
-"""Bytes that a history has at least."""
+"""Minimum size of a history."""
 
 
 cdef class History:
@@ -104,7 +104,7 @@ cdef class History:
             row.sequence = sequence
             row.place = place
             stream.kept_end += 1
-        else:  # without memory nothing before what comes next can be read any more
+        else:  # without memory, nothing before the next packet can be read any more
             stream.kept_begin = stream.kept_end
             stream.kept_after = sequence
         return place
@@ -119,7 +119,7 @@ cdef class History:
             stream.kept_begin += 1
 
     cdef void trim_all(self) noexcept nogil:
-        """Once around: so streams in which nothing happens any more do not keep their rows."""
+        """Once per round of the ring, so that inactive streams do not keep their rows."""
         cdef uint32_t position
         cdef Stream *stream
         for position in range(self.streams_max):
@@ -149,7 +149,7 @@ cdef class History:
 
 
 cdef bint make_room(History history, Stream *stream) noexcept nogil:
-    """For one more row; False without memory."""
+    """Make room for one more row; False without memory."""
     cdef uint64_t capacity, position
     cdef Kept *rows
     if stream.kept_end - stream.kept_begin < stream.kept_capacity:

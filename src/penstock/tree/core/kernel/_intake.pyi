@@ -1,11 +1,11 @@
-"""At a root: publishers' messages into streams without Python, in the ordinary case."""
+"""At a root: sequences publishers' messages without Python, in the normal case."""
 
 from penstock.topics import InterestTable
 from penstock.tree.core.kernel._tail import TailMemory
 
 class Intake:
-    """`topics` has each stream's topics, with the stream as subscriber; it is changed with the fan-out's mutex only, as
-    is all of this. `wall_offset_ns` is what the wall clock is ahead of the one whose time packets come with."""
+    """`topics` has each stream's topics, with the stream as subscriber; all of this is only changed with the
+    fan-out's mutex. `wall_offset_ns` is the wall clock minus the clock of the packets' receive times."""
 
     def __init__(
         self, tree_id: int, term: int, topics: InterestTable, tail: TailMemory, wall_offset_ns: int

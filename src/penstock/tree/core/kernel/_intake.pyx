@@ -1,10 +1,11 @@
-"""A publisher's messages become the streams' in one go, in the ordinary case: each gets its place, is put into the tail,
-where it outlives this process, and is distributed. The journal gets it soon after, from Python, which acknowledges it
-then.
+"""Sequences a publisher's messages in one step, in the normal case: each message gets its sequence, is put into the
+tail, where it survives this process, and is distributed. Python writes it to the journal soon after, and acknowledges
+it then.
 
-What is out of the ordinary is left to Python, from there on: a message that is damaged, is not the publisher's next, is
-on a topic of no stream or on one that it may not publish on, does not fit, or for which this half of the tail has no
-room. The intake must not be open while messages with earlier places are not distributed yet.
+Exceptional messages, and all after them, are left to Python: a damaged one, one that is not the publisher's next, one
+on
+a topic without a stream or without a grant, one that does not fit, or one for which this half of the tail has no room.
+The intake must not be open while messages with earlier places are not distributed yet.
 """
 
 cimport cython
@@ -25,8 +26,8 @@ cdef uint32_t packet_size_max = PACKET_SIZE_MAX
 
 @cython.no_gc_clear
 cdef class Intake:
-    """`topics` has each stream's topics, with the stream as subscriber; it is changed with the fan-out's mutex only, as
-    is all of this. `wall_offset_ns` is what the wall clock is ahead of the one whose time packets come with."""
+    """`topics` has each stream's topics, with the stream as subscriber; all of this is only changed with the
+    fan-out's mutex. `wall_offset_ns` is the wall clock minus the clock of the packets' receive times."""
 
     def __cinit__(self, uint64_t tree_id, uint32_t term, topics, TailMemory tail not None, int64_t wall_offset_ns):
         self.tree_id = tree_id
@@ -63,7 +64,7 @@ cdef class Intake:
         return at
 
     cdef uint32_t gather(self, const uint8_t *data, uint32_t size, uint32_t at) noexcept nogil:
-        """The packets from here on, up to a bad one."""
+        """Collect the packets from here on, up to an invalid one."""
         cdef uint32_t count = 0, packet_size
         while at < size and count < ROWS_MAX:
             packet_size = parse_published(data, at, size, &self._packets[count], &self._messages[count])
@@ -76,7 +77,7 @@ cdef class Intake:
     cdef bint take_row(
         self, Publisher *publisher, History history, const uint8_t *data, uint32_t row, int64_t now_ns
     ) noexcept nogil:
-        """Whether the message was taken."""
+        """True if the message was taken."""
         cdef const PacketView *packet = &self._packets[row]
         cdef Stream *stream = self.stream_for(history, row)
         cdef uint64_t size_max = placed_size_max(packet)
@@ -94,7 +95,7 @@ cdef class Intake:
             return False
         stream.given = max(stream.given, stream.last) + 1
         place = Place(self.tree_id, stream.given, now_ns + self.wall_offset_ns, stream.number, self.term)
-        memset(out, 0, size_max + PACKET_HEADER_SIZE)  # whenever this process ends: nothing older lies behind it
+        memset(out, 0, size_max + PACKET_HEADER_SIZE)  # whenever this process ends, no older bytes follow it
         size = write_placed(out, self._extensions, data, packet, &self._messages[row], &place)
         self.tail.put(size)
         self.fresh_size += size
@@ -105,7 +106,8 @@ cdef class Intake:
         return True
 
     cdef Stream *stream_for(self, History history, uint32_t row) noexcept nogil:
-        """The stream that it names, if that has the topic, or else the first that has; NULL: there is none."""
+        """The stream that the message names, if it has the topic, otherwise the first one with the topic; NULL:
+        none."""
         cdef uint32_t group = self._packets[row].group
         cdef uint64_t found
         cdef Stream *stream

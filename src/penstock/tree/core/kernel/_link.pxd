@@ -1,4 +1,4 @@
-"""A link of an agent as the data path sees it."""
+"""A link of an agent in the data path."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -7,30 +7,30 @@ from penstock.tree.core.kernel._queue cimport Queue
 
 
 cdef struct Link:
-    uint64_t number         # 0: the slot is free
+    uint64_t number  # 0: the slot is free
     uint8_t brings
     uint8_t cls
-    bint is_ready           # in the list of those that have something to send
-    bint is_over            # nothing is taken from it, and no packets are queued
-    bint is_paused          # what comes on it is kept until resume()
-    bint is_held            # what comes on it is kept until Python has seen what came before: release_held()
-    bint is_waiting         # what comes on it is kept until the intake is opened, or closed for good
-    bint is_blocked         # the lane's: its socket takes nothing
-    int fd                  # the lane's; -1: it has none
-    uint32_t armed          # the lane's: what the kernel tells of the socket
-    uint32_t legs           # the first of its legs, plus 1
-    Publisher publisher     # what an intake knows of it
+    bint is_ready  # in the list of links with data to send
+    bint is_over  # nothing is accepted from it, and no packets are queued
+    bint is_paused  # received bytes are buffered until resume()
+    bint is_held  # received bytes are buffered until Python has read earlier notes: release_held()
+    bint is_waiting  # received bytes are buffered until the intake is opened, or closed for good
+    bint is_blocked  # of the lane: its socket is full
+    int fd  # of the lane; -1: none
+    uint32_t armed  # of the lane: the events that the kernel reports
+    uint32_t legs  # the first of its legs, plus 1
+    Publisher publisher  # its state in an intake
     Queue queue
-    uint8_t *left           # the lane's: bytes of frames that the socket has not taken yet
+    uint8_t *left  # of the lane: bytes of frames that the socket has not accepted yet
     uint64_t left_begin
     uint64_t left_end
     uint64_t left_capacity
-    uint8_t *partial        # the beginning of a frame that is not whole, or what came while it was paused
+    uint8_t *partial  # an incomplete frame, or bytes received while paused
     uint64_t partial_size
     uint64_t partial_capacity
-    uint32_t noted          # control frames and such since it was held the last time
+    uint32_t noted  # control frames and other notes since it was last held
     uint64_t noted_size
-    uint64_t held_at        # the total of notes then: when these were given, it goes on
+    uint64_t held_at  # the total of notes at that time
     uint64_t packets_in
     uint64_t bytes_in
     uint64_t packets_out
@@ -53,5 +53,5 @@ cdef uint32_t without(uint32_t *slots, uint32_t count, uint32_t slot) noexcept n
 # Bytes until the length of the partial frame is known, then until it is whole; 0: it is, or can never be.
 cdef uint64_t missing_size(const Link *link) noexcept nogil
 
-# Behind what is kept of a frame; False without memory. It grows as bytes come, not as their length claims.
+# Appends to the partial frame; False without memory. Grows with the bytes received, not with the length in the frame.
 cdef bint keep_partial(Link *link, const uint8_t *data, uint64_t size) noexcept nogil

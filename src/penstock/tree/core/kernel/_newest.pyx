@@ -111,7 +111,7 @@ cdef void newest_free(Newest *newest) noexcept nogil:
 
 
 cdef uint32_t new_row(Newest *newest) noexcept nogil:
-    """0 without memory."""
+    """Return a row; 0 without memory."""
     cdef uint32_t at = newest.free
     if at:
         newest.free = newest.rows[at].chain

@@ -1,4 +1,4 @@
-"""What the data path notes for Python while it runs without it: notices.py has what becomes of each."""
+"""Notes of the data path for Python, made without Python; notices.py describes them."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -13,25 +13,25 @@ cdef enum NoteKind:
 
 
 cpdef enum LinkFault:
-    """Why a link ends."""
-    FAULT_CLOSED = 0        # the other side has ended it
-    FAULT_CUT = 1           # in the midst of a frame, or with an error
-    FAULT_SLOW = 2          # it does not keep up, and is of the class that is cut off
-    FAULT_FRAME = 3         # a frame that is too long, or of no kind
-    FAULT_UNEXPECTED = 4    # a block that such a party does not send
-    FAULT_INFO = 5          # the infostream, from a party that is no agent
-    FAULT_PACKET = 6        # a block that is not whole packets, or one that is damaged
-    FAULT_MEMORY = 7        # there is none left for it
+    """The reason why a link ends."""
+    FAULT_CLOSED = 0  # the peer has closed it
+    FAULT_CUT = 1  # the connection broke within a frame, or with an error
+    FAULT_SLOW = 2  # the peer does not keep up, and its class is disconnected
+    FAULT_FRAME = 3  # a frame that is too long, or of unknown kind
+    FAULT_UNEXPECTED = 4  # a block that this party may not send
+    FAULT_INFO = 5  # the infostream, from a party that is not an agent
+    FAULT_PACKET = 6  # a block that has incomplete or damaged packets
+    FAULT_MEMORY = 7  # no memory is left for it
 
 
 cdef struct Note:
     uint64_t link
-    uint64_t number         # a sequence
-    uint8_t *data           # of its own
+    uint64_t number  # a sequence
+    uint8_t *data  # owned by the note
     uint64_t size
     uint64_t capacity
-    uint32_t leg            # or the stream
-    uint32_t code           # of a fault, or the term
+    uint32_t leg  # or the stream
+    uint32_t code  # of a fault, or the term
     uint8_t kind
 
 
@@ -39,20 +39,19 @@ cdef struct Notes:
     Note *rows
     uint64_t count
     uint64_t capacity
-    uint64_t total          # ever made
-    uint64_t bytes          # of data in those that are here
+    uint64_t total  # ever made
+    uint64_t bytes  # of data in the current notes
 
 
 cdef Note *note(Notes *notes, uint8_t kind, uint64_t link) noexcept nogil
 
-# With a copy of these bytes; False without memory.
+# Make a note with a copy of these bytes; False without memory.
 cdef bint note_data(Notes *notes, uint8_t kind, uint64_t link, uint32_t leg, const uint8_t *data, uint64_t size) noexcept nogil
 
-# The publisher's packets go to those that it sent just before, if Python has not seen these yet and all of them are no
-# more than a block can have.
+# Append the publisher's packets to its previous note, if Python has not read that yet and the result fits into a block.
 cdef bint note_published(Notes *notes, uint64_t link, const uint8_t *data, uint64_t size) noexcept nogil
 
 cdef void notes_free(Notes *notes) noexcept nogil
 
-# The first ones, at most so many.
+# The first ones, at most `count_max`.
 cdef list notes_as_notices(Notes *notes, uint64_t count_max)

@@ -34,7 +34,7 @@ cdef dict FAULTS = {
 
 
 cdef Note *note(Notes *notes, uint8_t kind, uint64_t link) noexcept nogil:
-    """A new one; NULL without memory."""
+    """Return a new note; NULL without memory."""
     cdef Note *rows
     cdef uint64_t capacity
     if notes.count == notes.capacity:

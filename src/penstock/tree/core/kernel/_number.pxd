@@ -4,22 +4,22 @@ from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.wire._codec cimport MessageView, PacketView
 
 cdef enum:
-    ROWS_MAX = 512      # packets that are matched at a time
+    ROWS_MAX = 512  # packets matched at a time
 
 
 cdef class Numbering:
     cdef readonly uint32_t term
     cdef uint64_t _tree_id
-    cdef dict _last             # by stream
+    cdef dict _last  # by stream
     cdef Matcher _topics
     cdef Matcher _allowed
     cdef PacketView _packets[ROWS_MAX]
     cdef MessageView _messages[ROWS_MAX]
-    cdef uint8_t *_extensions   # of the message that is being made
+    cdef uint8_t *_extensions  # of the message under construction
     cdef uint8_t *_out
     cdef uint64_t _out_size
     cdef uint64_t _out_capacity
-    cdef uint32_t _stream       # of the message that was made last,
+    cdef uint32_t _stream  # stream of the last message,
     cdef uint64_t _stream_last  # and its sequence
 
     cdef uint32_t gather(self, const uint8_t *data, uint32_t size, uint32_t *at) except? 1

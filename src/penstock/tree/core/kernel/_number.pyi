@@ -1,4 +1,4 @@
-"""At the root: a publisher's packets become the streams' packets."""
+"""At the root: converts a publisher's packets to packets of streams."""
 
 from typing_extensions import Buffer
 
@@ -7,15 +7,15 @@ from penstock.tree.core.kernel.numbered import Numbered as Numbered
 from penstock.tree.core.kernel.numbered import StreamRun as StreamRun
 
 class Numbering:
-    """Gives each message its place in its stream. A packet of a publisher has one message; its group is the stream, or
-    0 for the stream that has the topic; its sequence is the publisher's own number, which is dense."""
+    """Assigns each message the next sequence of its stream. A publisher's packet has one message; its group is the
+    stream, or 0 for the first stream with the topic; its sequence is the publisher's own number, which is dense."""
 
     def __init__(self, tree_id: int, term: int) -> None: ...
     @property
     def term(self) -> int: ...
     def open_stream(self, stream: int, last: int) -> None: ...
     def set_last(self, stream: int, last: int) -> None:
-        """Others gave the places up to this one."""
+        """Other code has assigned the sequences up to this one."""
 
     def close_stream(self, stream: int) -> None: ...
     def last(self, stream: int) -> int: ...
@@ -29,11 +29,11 @@ class Numbering:
         topics: InterestTable,
         allowed: InterestTable | None = None,
     ) -> Numbered:
-        """`topics` has each stream's topics, with the stream as subscriber; `allowed` what this publisher may publish,
-        with subscriber 0. Messages with numbers up to `through` were taken before."""
+        """`topics` has each stream's topics, with the stream as subscriber; `allowed` has the topics that this
+        publisher may publish on, with subscriber 0. Messages with numbers up to `through` were taken before."""
 
 def published_through(packets: Buffer) -> dict[int, int]:
-    """By publisher id the highest of its numbers in these packets of the tree's streams."""
+    """By publisher id: the highest of its numbers in these packets of the tree's streams."""
 
 def encode_published(
     publisher_id: int,
@@ -46,4 +46,4 @@ def encode_published(
     model_version: int = 0,
     extensions: bytes = b"",
 ) -> bytes:
-    """A publisher's packet; LimitError if the message does not fit one."""
+    """Encode a publisher's packet; LimitError if the message does not fit into one."""

@@ -1,4 +1,4 @@
-"""At the root: a publisher's packets become packets of the streams, each with its place, its time and whose it was."""
+"""At the root: converts a publisher's packets to packets of streams, with their sequence, time and publisher."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -42,8 +42,8 @@ cdef uint32_t packet_size_max = PACKET_SIZE_MAX
 
 
 cdef class Numbering:
-    """Gives each message its place in its stream. A packet of a publisher has one message; its group is the stream, or 0
-    for the stream that has the topic; its sequence is the publisher's own number, which is dense."""
+    """Assigns each message the next sequence of its stream. A publisher's packet has one message; its group is the
+    stream, or 0 for the first stream with the topic; its sequence is the publisher's own number, which is dense."""
 
     def __cinit__(self, uint64_t tree_id, uint32_t term):
         self._tree_id = tree_id
@@ -63,7 +63,7 @@ cdef class Numbering:
         self._last[stream] = last
 
     def set_last(self, uint32_t stream, uint64_t last) -> None:
-        """Others gave the places up to this one."""
+        """Other code has assigned the sequences up to this one."""
         if stream not in self._last:
             raise LocalProtocolError(f"stream {stream} is not open")
         self._last[stream] = last
@@ -87,8 +87,8 @@ cdef class Numbering:
         topics not None,
         allowed = None,
     ) -> Numbered:
-        """`topics` has each stream's topics, with the stream as subscriber; `allowed` what this publisher may publish,
-        with subscriber 0. Messages with numbers up to `through` were taken before."""
+        """`topics` has each stream's topics, with the stream as subscriber; `allowed` has the topics that this
+        publisher may publish on, with subscriber 0. Messages with numbers up to `through` were taken before."""
         cdef uint32_t at = 0, row, count
         cdef uint64_t duplicates = 0
         cdef str refused = ""
@@ -127,7 +127,7 @@ cdef class Numbering:
         )
 
     cdef uint32_t gather(self, const uint8_t *data, uint32_t size, uint32_t *at) except? 1:
-        """The next packets, up to a bad one, matched."""
+        """Match the next packets, up to an invalid one."""
         cdef uint32_t count = 0, packet_size
         while at[0] < size and count < ROWS_MAX:
             packet_size = parse_published(data, at[0], size, &self._packets[count], &self._messages[count])
@@ -144,7 +144,7 @@ cdef class Numbering:
         return count
 
     cdef str judge(self, uint32_t row, uint64_t publisher_id, uint64_t through):
-        """Why the message is not taken; "" if it is. Then its stream is the one that the next message goes to."""
+        """The reason why the message is refused; "" if it is accepted. Then its stream becomes the current one."""
         cdef const PacketView *packet = &self._packets[row]
         cdef uint32_t stream = self.stream_for(row)
         if packet.publisher_id != publisher_id:
@@ -160,7 +160,7 @@ cdef class Numbering:
         return ""
 
     cdef uint32_t stream_for(self, uint32_t row) noexcept:
-        """The stream that it names, if that has the topic, or else the first that has; 0: there is none."""
+        """The stream that the packet names, if it has the topic, otherwise the first one with the topic; 0: none."""
         cdef uint64_t found
         for found in range(self._topics.results[row], self._topics.results[row + 1]):
             if self._packets[row].group == 0 or self._packets[row].group == self._topics.found.subscribers[found]:
@@ -168,7 +168,7 @@ cdef class Numbering:
         return 0
 
     cdef bint begin_stream(self, uint32_t stream):
-        """Whether it is open; 0 only puts away how far the one before has come."""
+        """Make this stream the current one. False if it is not open; 0 only stores the position of the previous one."""
         if stream == self._stream:
             return True
         if self._stream:
@@ -182,7 +182,7 @@ cdef class Numbering:
         return True
 
     cdef uint32_t make(self, const uint8_t *data, uint32_t row, int64_t time_ns) except 0:
-        """Write the packet behind the others; returns its size."""
+        """Write the packet after the others. Return its size."""
         cdef Place place = Place(self._tree_id, self._stream_last + 1, time_ns, self._stream, self.term)
         cdef uint64_t needed = self._out_size + placed_size_max(&self._packets[row]), capacity
         cdef uint32_t size
@@ -222,7 +222,7 @@ cdef object as_numbered(
 
 
 def published_through(const uint8_t[::1] packets not None) -> dict:
-    """By publisher id the highest of its numbers in these packets of the tree's streams."""
+    """By publisher id: the highest of its numbers in these packets of the tree's streams."""
     cdef uint32_t at = 0, packet_size
     cdef uint64_t publisher_id, number
     cdef uint16_t body_size = 0
@@ -255,7 +255,7 @@ def published_through(const uint8_t[::1] packets not None) -> dict:
 def encode_published(
     publisher_id, number, stream, topic, payload, *, model_id = 0, model_version = 0, bytes extensions = b""
 ) -> bytes:
-    """A publisher's packet; LimitError if the message does not fit one."""
+    """Encode a publisher's packet; LimitError if the message does not fit into one."""
     packer = Packer(publisher_id, stream, 0, packet_size_max=PACKET_SIZE_MAX // ALIGNMENT * ALIGNMENT, first_sequence=number)
     if packer.add(topic, payload, model_id=model_id, model_version=model_version, extensions=extensions):
         raise LimitError("the message does not fit a packet", hint=f"a packet has at most {PACKET_SIZE_MAX} bytes")

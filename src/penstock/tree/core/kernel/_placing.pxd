@@ -1,4 +1,4 @@
-"""A publisher's packet becomes a packet of a stream: the same message with its place, its time and whose it was."""
+"""Converts a publisher's packet to a packet of a stream: the same message with its sequence, time and publisher."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -6,7 +6,7 @@ from penstock.tree.core.kernel._frame cimport PUBLISHED_SIZE
 from penstock.wire._codec cimport MessageView, PacketView
 
 cdef enum:
-    GROWTH_MAX = 2 * PUBLISHED_SIZE # bytes that a packet may grow by: a hop, and PUBLISHED
+    GROWTH_MAX = 2 * PUBLISHED_SIZE  # maximum growth of a packet: a hop, and PUBLISHED
 
 
 cdef struct Place:
@@ -17,17 +17,17 @@ cdef struct Place:
     uint32_t term
 
 
-# The packet that begins here, if it is whole and has exactly one message; its size, or 0.
+# Parse the packet that begins here. Return its size if it is complete and has exactly one message; otherwise 0.
 cdef uint32_t parse_published(
     const uint8_t *data, uint32_t at, uint32_t size, PacketView *packet, MessageView *message
 ) noexcept nogil
 
-# Write it as the stream's; its size. `extensions` is room for a packet's, which is used meanwhile.
+# Write it as the stream's packet. Return its size. `extensions` is working memory for a packet's extensions.
 cdef uint32_t write_placed(
     uint8_t *out, uint8_t *extensions, const uint8_t *data, const PacketView *published, const MessageView *message,
     const Place *place,
 ) noexcept nogil
 
-# The size that write_placed() will give it at most.
+# Upper bound of the size after write_placed().
 cdef inline uint64_t placed_size_max(const PacketView *published) noexcept nogil:
     return <uint64_t>published.size + GROWTH_MAX

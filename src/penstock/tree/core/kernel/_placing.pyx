@@ -1,4 +1,4 @@
-"""Packets of streams out of packets of publishers, as functions on pointers."""
+"""Conversion of publishers' packets to packets of streams, as functions on pointers."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -79,7 +79,7 @@ cdef uint32_t write_placed(
 cdef uint32_t write_extensions(
     uint8_t *out, const uint8_t *data, const PacketView *published, const MessageView *message, int64_t time_ns
 ) noexcept nogil:
-    """Those of the message, the hops with one more, and PUBLISHED, which is nobody else's to say."""
+    """Write the message's extensions, with one more hop, and PUBLISHED, which publishers cannot set."""
     cdef const uint8_t *given = data + message.extensions_offset
     cdef const uint8_t *hops
     cdef uint32_t at = 0, used = 0, space

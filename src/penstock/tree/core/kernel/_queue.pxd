@@ -1,8 +1,9 @@
-"""What waits for one link: runs of packets in the history, control frames (made by others), and of a conflating
-link the newest packet on each topic. In the order in which it is to be sent.
+"""The queue of one link, in the order of sending: runs of packets in the history, control frames (made elsewhere), and
+for a conflating link the newest packet on each topic.
 
-Of packets only their places wait. A run is packets that lie one after another in the history, so it is one piece for
-the kernel to take; a link that wants everything has one run, whatever it is behind.
+Only the places of packets are queued. A run is contiguous in the history, so the kernel can send it in one piece; a
+link
+with all packets has one run, however long.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -16,57 +17,57 @@ cdef extern from "<sys/uio.h>" nogil:
         size_t iov_len
 
 cdef enum:
-    PIECES_MAX = 128        # that are sent with one call, block headers among them
+    PIECES_MAX = 128  # maximum number sent in one call, including block headers
     HEADERS_MAX = 64
 
 
 cdef struct Run:
     uint64_t place
     uint32_t size
-    uint32_t count          # packets; 0: control frames, which lie elsewhere
+    uint32_t count  # packets; 0: control frames, which are stored elsewhere
 
 
 cdef struct Queue:
-    Run *runs               # a ring
-    uint64_t capacity       # a power of two, or 0
+    Run *runs  # a ring
+    uint64_t capacity  # a power of two, or 0
     uint64_t begin
     uint64_t end
-    uint64_t packets        # that wait
-    uint64_t bytes          # that wait, control frames too
-    uint64_t last_place     # of the packet that was put last
+    uint64_t packets  # number of waiting packets
+    uint64_t bytes  # waiting bytes, including control frames
+    uint64_t last_place  # of the last packet put
     uint8_t *control
     uint64_t control_begin
     uint64_t control_end
     uint64_t control_capacity
-    Newest newest           # packets that wait as the newest on their topics, besides those in runs
+    Newest newest  # waiting packets that are the newest on their topics, besides those in runs
 
 
-cdef struct Pieces:         # what is sent next
+cdef struct Pieces:  # the next pieces to send
     iovec pieces[PIECES_MAX]
     uint8_t headers[HEADERS_MAX][16]
     int count
     int headers_used
     uint64_t size
     uint64_t packets
-    uint64_t control        # bytes of control frames among them
+    uint64_t control  # bytes of control frames among them
 
 
 cdef void queue_init(Queue *queue) noexcept nogil
 cdef void queue_free(Queue *queue) noexcept nogil
 cdef bint queue_put(Queue *queue, uint64_t place, uint32_t size) noexcept nogil
 
-# Words, behind everything, or if not, before the packets that wait as newest; False without memory.
+# Queue control frames behind everything, or else before the waiting newest packets; False without memory.
 cdef bint queue_control(Queue *queue, const uint8_t *data, uint64_t size, bint is_behind) noexcept nogil
 
 # Take from the front what makes whole frames of at most `size_max` bytes, but at least one frame if any waits. The
-# pieces lie where they were until queue_sent(), before which nothing else is done with the queue or the history.
+# pieces stay in place until queue_sent(), before which neither the queue nor the history may change.
 cdef void queue_take(Queue *queue, History history, uint64_t size_max, Pieces *pieces) noexcept nogil
 cdef void queue_sent(Queue *queue, const Pieces *pieces) noexcept nogil
 
 # Drop the packets, keep the control frames.
 cdef void queue_drop_packets(Queue *queue) noexcept nogil
 
-# The place of the first packet that waits; False if none does.
+# The place of the first waiting packet; False if there is none.
 cdef bint queue_front(const Queue *queue, uint64_t *place) noexcept nogil
 
 

@@ -10,9 +10,9 @@ from penstock.tree.core.kernel._newest cimport newest_free, newest_shift
 
 cdef enum:
     RUNS_MIN = 16
-    RUNS_KEPT = 64                                      # when nothing waits
-    CONTROL_KEPT = 4_096                                  # bytes of memory kept when no control frames wait
-    PACKETS_SIZE_MAX = BLOCK_SIZE_MAX - BLOCK_HEADER_SIZE # of one block
+    RUNS_KEPT = 64  # when the queue is empty
+    CONTROL_KEPT = 4_096  # memory kept when no control frames wait
+    PACKETS_SIZE_MAX = BLOCK_SIZE_MAX - BLOCK_HEADER_SIZE  # of one block
 
 
 cdef void queue_init(Queue *queue) noexcept nogil:
@@ -28,7 +28,7 @@ cdef void queue_free(Queue *queue) noexcept nogil:
 
 
 cdef bint make_room(Queue *queue) noexcept nogil:
-    """For one more run; False without memory."""
+    """Make room for one more run; False without memory."""
     cdef uint64_t capacity, position
     cdef Run *runs
     if queue.end - queue.begin < queue.capacity:
@@ -46,7 +46,7 @@ cdef bint make_room(Queue *queue) noexcept nogil:
 
 
 cdef bint queue_put(Queue *queue, uint64_t place, uint32_t size) noexcept nogil:
-    """A packet, behind everything in runs; False without memory."""
+    """Queue a packet behind all runs; False without memory."""
     cdef Run *run
     if queue.end > queue.begin:
         run = run_at(queue, queue.end - 1)
@@ -96,8 +96,9 @@ cdef bint queue_control(Queue *queue, const uint8_t *data, uint64_t size, bint i
 
 
 cdef bint settle(Queue *queue) noexcept nogil:
-    """Words come behind the packets that wait as newest: these are put into runs, in order with those that are there,
-    and no newer ones take their places any more. Rare: a conflating link is told something of a stream while it lags."""
+    """Prepare for control frames behind the waiting newest packets: these are put into runs, in order with the
+    existing ones, and are no longer replaced. This is rare: a conflating link gets a message about a stream while it
+    lags."""
     cdef uint64_t position, count = queue.end - queue.begin, newest = queue.newest.count
     cdef uint64_t capacity = RUNS_MIN, end = 0
     cdef Run *runs
@@ -130,7 +131,7 @@ cdef bint settle(Queue *queue) noexcept nogil:
 
 
 cdef inline bint is_newest_next(const Queue *queue, uint64_t position) noexcept nogil:
-    """Whether the first of the newest comes before the run at this position."""
+    """True if the first of the newest packets comes before the run at this position."""
     cdef const Run *run
     if queue.newest.count == 0:
         return False
@@ -148,7 +149,7 @@ cdef inline void add_piece(Pieces *pieces, const uint8_t *data, uint64_t size) n
 
 
 cdef bint take_run(Queue *queue, Run *run) noexcept nogil:
-    """The next packets to be sent, if packets are next."""
+    """Return the next packets to send, if packets are next."""
     if queue.begin == queue.end and queue.newest.count == 0:
         return False
     if is_newest_next(queue, queue.begin):
@@ -167,7 +168,7 @@ cdef bint take_run(Queue *queue, Run *run) noexcept nogil:
 
 
 cdef uint32_t next_size(const Queue *queue) noexcept nogil:
-    """Bytes of the next run of packets or control frames; 0: nothing waits."""
+    """Size of the next run of packets or control frames; 0: the queue is empty."""
     if is_newest_next(queue, queue.begin):
         return queue.newest.rows[queue.newest.first].size
     return 0 if queue.begin == queue.end else run_at(queue, queue.begin).size

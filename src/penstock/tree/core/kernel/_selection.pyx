@@ -1,4 +1,4 @@
-"""What one leg wants of a stream's past."""
+"""Selection of one leg's packets in a stream's past."""
 
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -26,7 +26,7 @@ cdef extern from "Python.h":
 
 
 cdef class Selection:
-    """Made of what a leg wants: (topics, condition or None) each."""
+    """Made from the wants of a leg: (topics, condition or None) each."""
 
     def __cinit__(self, wants not None):
         table = InterestTable()

@@ -1,4 +1,4 @@
-"""Packets one behind the other in memory that others may read after this process, zeros behind the last."""
+"""Contiguous packets in memory that survives this process, followed by zeros."""
 
 from typing_extensions import Buffer
 
@@ -9,16 +9,16 @@ class TailMemory:
     @property
     def half_size(self) -> int: ...
     def release(self) -> None:
-        """There is no room in it any more."""
+        """Release the memory; there is no room in it any more."""
 
     def has_room(self, size: int) -> bool:
-        """In this half."""
+        """True if this half has room."""
 
     def turn(self) -> None:
-        """Go on in the other half, and write over what it has."""
+        """Continue in the other half, overwriting it."""
 
     def write(self, packets: Buffer) -> None:
-        """Whole packets, for which there is room."""
+        """Write whole packets, for which there is room."""
 
     def take_untold(self) -> bytes:
-        """The packets that compiled code has put here since the last call; they stay here as well."""
+        """Return the packets that compiled code has put here since the last call; they stay here, too."""

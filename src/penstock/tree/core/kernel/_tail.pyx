@@ -1,4 +1,4 @@
-"""Packets one behind the other in memory that others may read after this process, zeros behind the last."""
+"""Contiguous packets in memory that survives this process, followed by zeros."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -24,24 +24,24 @@ cdef class TailMemory:
         self.release()
 
     def release(self) -> None:
-        """There is no room in it any more."""
+        """Release the memory; there is no room in it any more."""
         if self._is_held:
             self._is_held = False
             PyBuffer_Release(&self._memory)
 
     def has_room(self, uint64_t size) -> bool:
-        """In this half."""
+        """True if this half has room."""
         if size + PACKET_HEADER_SIZE > self.half_size:
             raise LimitError(f"{size} bytes of packets at once", hint=f"at most {self.half_size}")
         return self.room(size) is not NULL
 
     def turn(self) -> None:
-        """Go on in the other half, and write over what it has."""
+        """Continue in the other half, overwriting it."""
         self.check_told()
         self._at = self._untold_at = self.end_of_half() % (2 * self.half_size)
 
     def write(self, const uint8_t[::1] packets not None) -> None:
-        """Whole packets, for which there is room."""
+        """Write whole packets, for which there is room."""
         cdef uint8_t *place = self.room(packets.shape[0])
         self.check_told()
         if place is NULL:
@@ -53,7 +53,7 @@ cdef class TailMemory:
         self._untold_at = self._at
 
     def take_untold(self) -> bytes:
-        """The packets that compiled code has put here since the last call; they stay here as well."""
+        """Return the packets that compiled code has put here since the last call; they stay here, too."""
         cdef uint64_t begin = self._untold_at
         self._untold_at = self._at
         if begin == self._at or not self._is_held:

@@ -1,6 +1,7 @@
-"""What the data path of an agent has for its core: everything that is not a matter of passing packets on.
+"""Notices of an agent's data path for its core: all events other than forwarding of packets.
 
-Those of one link are in the order of what came on it. And how its streams and links stand, when the core asks.
+The notices of one link are in the order of arrival. This module also has the states of streams and links that the core
+queries.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -9,15 +10,15 @@ from penstock.base.counters import Cause
 
 
 class ControlFrame(NamedTuple):
-    """A control message came on a link."""
+    """A control message arrived on a link."""
 
     link: int
     payload: bytes
 
 
 class LegBlock(NamedTuple):
-    """A portion of a leg's past came from a parent: whole packets, whose beginnings and sizes have been looked at. Live
-    packets may follow it, so nothing more is taken from the link before resume()."""
+    """A portion of a leg's past arrived from a parent: whole packets with checked offsets and sizes. Live packets
+    may follow it, so nothing more is accepted from the link before resume()."""
 
     link: int
     leg: int
@@ -32,14 +33,14 @@ class PublishedBlock(NamedTuple):
 
 
 class InfoPacket(NamedTuple):
-    """A packet of a neighbour's infostream, checked."""
+    """A checked packet of a neighbour's infostream."""
 
     link: int
     packet: bytes
 
 
 class NewerTerm(NamedTuple):
-    """A packet of a term that the stream is not in yet. Nothing more is taken from the link before resume()."""
+    """A packet of a term that the stream has not reached. Nothing more is accepted from the link before resume()."""
 
     link: int
     stream: int
@@ -48,7 +49,7 @@ class NewerTerm(NamedTuple):
 
 
 class LeftLive(NamedTuple):
-    """A child did not keep up: its leg has everything through this sequence, and gets nothing more until it fetches."""
+    """A child did not keep up: its leg is complete through this sequence, and gets nothing more until it fetches."""
 
     link: int
     leg: int
@@ -56,7 +57,7 @@ class LeftLive(NamedTuple):
 
 
 class LinkEnded(NamedTuple):
-    """Nothing more comes on the link and nothing is sent: it is to be closed."""
+    """The link must be closed: nothing more is received or sent on it."""
 
     link: int
     cause: Cause
@@ -69,7 +70,7 @@ Notice: TypeAlias = ControlFrame | LegBlock | PublishedBlock | InfoPacket | Newe
 class StreamState(NamedTuple):
     term: int
     last: int
-    """The sequence of the last packet that was accepted."""
+    """The sequence of the last accepted packet."""
 
     kept_after: int
     """Every packet of the stream that was accepted after this sequence is still in the history."""
@@ -80,29 +81,29 @@ class StreamState(NamedTuple):
 
 class LinkState(NamedTuple):
     waiting: int
-    """Bytes that are to be sent."""
+    """Number of bytes to send."""
 
     control: int
-    """The part of them that is not live packets."""
+    """The part of them other than live packets."""
 
     packets_in: int
     bytes_in: int
     packets_out: int
     bytes_out: int
     conflated: int
-    """Packets left out because newer ones on the same topic took their places."""
+    """Packets that were replaced by newer ones on the same topic."""
 
     duplicates: int
     dropped: int
-    """Packets that were not to be used: of another tree, of no stream of ours, of an older term."""
+    """Unusable packets: of another tree, of an unknown stream, or of an older term."""
 
 
 class Portion(NamedTuple):
-    """What a leg wants of its stream's past."""
+    """The matching packets of a leg in its stream's past."""
 
     packets: bytes
     through: int
-    """Every packet of the leg through this sequence is in these, or was before."""
+    """The leg's packets through this sequence are in this portion or an earlier one."""
 
     is_live: bool
-    """What comes after it is sent live, behind what is said to the link next."""
+    """Later packets are sent live, behind the control frame that is sent to the link next."""

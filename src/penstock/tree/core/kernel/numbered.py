@@ -1,4 +1,4 @@
-"""What Numbering makes of a publisher's packets."""
+"""The result of Numbering for a publisher's packets."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 
 class StreamRun(msgspec.Struct, frozen=True):
-    """Packets of one stream, in a row."""
+    """Consecutive packets of one stream."""
 
     stream: int
     first: int
-    """Sequence of the first."""
+    """Sequence of the first packet."""
 
     start: int
     """Its row in `offsets` and `sizes`."""
@@ -27,14 +27,14 @@ class Numbered(NamedTuple):
     sizes: npt.NDArray[numpy.uint32]
     runs: list[StreamRun]
     through: int
-    """The last number of the publisher that was taken; what follows it was not."""
+    """The publisher's last accepted number; later ones were not accepted."""
 
     duplicates: int
     refused: str
-    """Why the message after `through` was not taken; empty if all were."""
+    """The reason why the message after `through` was refused; empty if all were accepted."""
 
     def pieces(self) -> Iterator[tuple[StreamRun, bytes, npt.NDArray[numpy.uint32], npt.NDArray[numpy.uint32]]]:
-        """Of each run: its packets, and where each of them is and how large."""
+        """Yield each run with its packets, their offsets and sizes."""
         if len(self.runs) == 1:
             yield self.runs[0], self.packets, self.offsets, self.sizes
             return

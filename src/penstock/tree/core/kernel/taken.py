@@ -1,4 +1,4 @@
-"""What a root's intake has taken and distributed already; the journal is still to get it."""
+"""Packets that a root's intake has sequenced and distributed, and that the journal must get."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,23 +12,23 @@ Rows = npt.NDArray[numpy.uint32]
 
 
 class PublisherProgress(NamedTuple):
-    """A publisher, and how far it is."""
+    """A publisher and its position."""
 
     link: int
     publisher_id: int
     through: int
-    """Its last number that was taken."""
+    """Its last accepted number."""
     messages: int
-    """Taken since the last time."""
+    """Accepted since the last call."""
 
 
 class Taken(NamedTuple):
     packets: bytes
-    """Of all streams, in the order in which they were taken."""
+    """Of all streams, in the order of acceptance."""
     sources: list[PublisherProgress]
 
     def streams(self) -> Iterator[tuple[int, Rows, Rows]]:
-        """Of each stream: where its packets are, and how large."""
+        """Yield each stream with the offsets and sizes of its packets."""
         offsets, sizes, streams = packet_rows(self.packets)
         for stream in numpy.unique(streams).tolist():
             rows = streams == stream

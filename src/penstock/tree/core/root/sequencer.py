@@ -1,6 +1,6 @@
 """Sequencer: the root of a tree numbers, persists, replicates and only then distributes messages (TREE-1, 5, 11).
 
-A publisher's block goes this way: duplicates are dropped by the publisher's numbers; each message gets the next
+A publisher's block is handled in steps: duplicates are dropped by the publisher's numbers; each message gets the next
 sequence of its stream; the packets go to the journal and to the standbys; when the journal has them (and, with
 synchronous replication, the standbys too) they are distributed and acknowledged, in the order in which they came. Most
 messages go a shorter way (intake_gate.py): they are already in the tail, which outlives this process, and distributed
@@ -157,7 +157,7 @@ class Sequencer:
             self.define(config.name, config.topics)
 
     def define(self, name: str, topics: tuple[str, ...]) -> Stream:
-        """A stream of this name; one that exists already gets these topics."""
+        """Define a stream of this name; an existing one gets these topics."""
         if name == NAME:
             raise TopicError(f"{name!r} is reserved", hint="choose another name for the stream")
         if len(" ".join(topics).encode()) > TEXT_SIZE_MAX:
@@ -300,7 +300,7 @@ class Sequencer:
         return positions.has_room(self._environment.config.publishers_max, self._environment.now_ns, connected)
 
     def _accept(self, child: Child, packets: bytes) -> str:
-        """Sequence new messages up to the first that is refused; why it is, or ""."""
+        """Sequence new messages up to the first refused one. Return the reason of the refusal, or ""."""
         assert self._numbering is not None
         now_ns = self._environment.now_ns + self.wall_offset_ns
         allowed = self._allowed.get(child.link)
@@ -311,7 +311,7 @@ class Sequencer:
         return numbered.refused
 
     def _create_on_use(self, packets: bytes, through: int) -> bool:
-        """True if the message that no stream has got a stream of its own."""
+        """Create a stream for a message without one, if configured. True if it was created."""
         config = self._environment.config
         if not config.create_on_use:
             return False

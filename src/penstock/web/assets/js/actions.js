@@ -1,4 +1,4 @@
-// What an operator can do: always asked once more, with a reason, and told what came of it.
+// Actions of operators: each is confirmed with a reason, and its result is shown.
 
 import { post, Refusal } from "./api.js";
 import { byId, h } from "./dom.js";
@@ -52,7 +52,7 @@ const KINDS = {
 
 let listener = () => {};
 
-// Who is told of what was done: (text) → nothing.
+// Called with a text about the completed action.
 export function onDone(told) {
   listener = told;
 }

@@ -1,4 +1,4 @@
-// Requests to the console. What is refused is thrown as a Refusal, with the console's own words.
+// Requests to the console. A refused request throws a Refusal with the console's message.
 
 const PATIENCE_MS = 15_000;
 

@@ -34,7 +34,7 @@ export class Spark {
     this.#isDrawn = false;
   }
 
-  // At most once in a second: nobody sees more in so small a chart, and there are many.
+  // At most once in a second, which is enough for a small chart; there are many charts.
   draw(describe) {
     const now = performance.now();
     if (this.#isDrawn || this.#times.length < 2 || !this.element.isConnected || now < this.#drawnAt + DRAW_MS) return;
@@ -75,7 +75,7 @@ function options() {
   };
 }
 
-// A value that stands still is a line in the middle.
+// A constant value is a line in the middle.
 function padded(low, high) {
   const room = (high - low) * 0.08 || Math.abs(high) * 0.001 || 1;
   return [low - room, high + room];

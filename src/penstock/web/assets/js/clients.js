@@ -1,4 +1,4 @@
-// Who is connected, and who may do what.
+// Connected clients, and the rights of all clients.
 
 import { openAction } from "./actions.js";
 import { get, Refusal } from "./api.js";
@@ -61,7 +61,7 @@ export class Clients {
     setText(byId("clients-state"), parts.join(" · "));
   }
 
-  // Rights change seldom, and asking costs the administration server something: only while they are looked at.
+  // Rights change rarely, and requests are a load for the administration server: fetched only while they are shown.
   async refresh() {
     if (byId("clients").hidden || !this.#session) return;
     try {

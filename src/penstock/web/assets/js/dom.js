@@ -1,4 +1,4 @@
-// Elements are made by these functions only: texts become text nodes, so nothing from outside is ever read as markup.
+// Elements are made by these functions only: texts become text nodes, so external text is never parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 

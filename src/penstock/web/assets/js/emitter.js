@@ -1,4 +1,4 @@
-// Who wants to know is told: the smallest thing that decouples what arrives from what is drawn.
+// Events with listeners: decouples received data from drawing.
 
 export class Emitter {
   #listeners = new Map();

@@ -1,4 +1,4 @@
-// How values are written. What others wrote is bounded in length and holds nothing that could steer the page's text.
+// Formatting of values. External text is limited in length, and its control characters are removed.
 
 export const NOTHING = "–";
 
@@ -31,7 +31,7 @@ export function rate(value) {
   return Math.abs(value) >= 10 || value === 0 ? whole.format(value) : fine.format(value);
 }
 
-// 12 345 678 → "12.3 M": where there is little room.
+// 12 345 678 → "12.3 M": for narrow places.
 export function brief(value) {
   if (!isNumber(value)) return NOTHING;
   for (const [unit, name] of [
@@ -73,7 +73,7 @@ export function clock(milliseconds) {
   return Number.isNaN(at.getTime()) ? NOTHING : at.toLocaleTimeString("en-GB", { hour12: false });
 }
 
-// A field of a message, whatever it is.
+// A field of a message, of any type.
 export function field(value) {
   if (Array.isArray(value)) return value.length ? shown(value.join(", ")) : NOTHING;
   if (typeof value === "number") return Number.isInteger(value) ? whole.format(value) : price.format(value);

@@ -58,7 +58,7 @@ export class Graph {
   }
 
   #drawLinks(links, places, isNarrow, isStale) {
-    // In a list, lines that lead up would be taken for others; the chosen node tells all that feed it.
+    // In a list, upward lines would be ambiguous; the chosen node shows all of its sources.
     const isShown = (from, to) => from && to && from !== to && (!isNarrow || from.y < to.y);
     const drawn = links.filter(({ from, to }) => isShown(places.get(from), places.get(to)));
     const now = performance.now();
@@ -123,7 +123,7 @@ function key({ from, to, kind }) {
   return JSON.stringify([from, to, kind]);
 }
 
-// What a node is; of an agent, its place in the tree says it all.
+// The role of a node; for an agent, its place in the tree.
 function nature({ role, place }) {
   return role === "agent" && place
     ? shown(place)

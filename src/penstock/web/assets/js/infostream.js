@@ -1,4 +1,4 @@
-// What agents tell their neighbours, as it happens: the newest first, bounded, filtered, paused on demand.
+// The agents' messages on the infostream, live: the newest first, bounded, filtered, paused on demand.
 
 import { byId, setText } from "./dom.js";
 import { clock, count, field, NOTHING, shown } from "./format.js";
@@ -29,7 +29,7 @@ export class Infostream {
   #watch;
   #table = new Table(byId("infostream-table"), byId("infostream-empty"), COLUMNS, (row) => row.number);
   #isPaused = false;
-  #held = null; // what is shown during the pause
+  #held = null; // the rows shown during the pause
   #after = -1;
   #wanted = "";
   #timer = 0;

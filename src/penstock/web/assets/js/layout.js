@@ -1,4 +1,4 @@
-// Where the nodes of the topology stand. Pure: nodes and links in, places out. Cycles, strangers and doubles do no harm.
+// Places of the topology's nodes: a pure function of nodes and links. Tolerates cycles, unknown nodes and duplicates.
 
 const CARD = { height: 62, widthMin: 128, widthMax: 190 };
 const GAP = { x: 18, y: 40, row: 10 };
@@ -13,7 +13,7 @@ export function placed(nodes, links, width) {
   return width < NARROW ? outlined(nodes, links, ranks, width) : layered(nodes, links, ranks, width);
 }
 
-// How far below the first of those above it each node stands; what is linked to nobody comes last, on a row of its own.
+// The row of each node, below those of its sources; nodes without links are last, on their own row.
 export function ranked(nodes, links) {
   const names = new Set(nodes.map(({ node }) => node));
   const above = parents(names, links);
@@ -45,7 +45,7 @@ function parents(names, links) {
   return above;
 }
 
-// Rows from the top down; each node as near as can be below the middle of those that feed it.
+// Rows from the top down; each node as near as possible below the middle of its sources.
 function layered(nodes, links, ranks, width) {
   const rows = [];
   for (const { node } of nodes) (rows[ranks.get(node)] ??= []).push(node);
@@ -84,7 +84,7 @@ function layered(nodes, links, ranks, width) {
   return { places, height: y - GAP.y + EDGE };
 }
 
-// A list in which each node follows the first of those that feed it, further to the right: for phones.
+// A list in which each node follows its first source, further to the right: for phones.
 function outlined(nodes, links, ranks, width) {
   const above = parents(new Set(ranks.keys()), links);
   const below = new Map();
@@ -105,7 +105,7 @@ function outlined(nodes, links, ranks, width) {
   return { places, height: y - GAP.row + EDGE };
 }
 
-// Rising places as near as can be to those wanted, `step` apart: between the nearest to the left and to the right.
+// Increasing places as near as possible to the given ones, `step` apart: between the nearest left and right.
 function spread(wanted, step, least, most) {
   const right = [],
     left = [];

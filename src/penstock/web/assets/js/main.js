@@ -1,4 +1,4 @@
-// Starts the page: the session, the sections, the two connections, and what is said about them.
+// Starts the page: the session, the sections, the two connections, and the notices about them.
 
 import { onDone } from "./actions.js";
 import { get, post, Refusal } from "./api.js";
@@ -229,7 +229,7 @@ stream.on("revoked", ({ topics, reason }) => {
 onDone((text) => {
   dismissible("done", text, "good");
   say(text);
-  clearTimeout(clearingDone); // of the action before: its end must not take this notice away
+  clearTimeout(clearingDone); // of the previous action: its end must not remove this notice
   clearingDone = setTimeout(() => notice("done", ""), DONE_MS);
   clients.refresh();
 });

@@ -1,10 +1,10 @@
-// What the user must know, above everything else: one line for each matter, until it is over or was put aside.
+// Notices at the top of the page: one line for each subject, until it is over or was dismissed.
 
 import { byId, h, setClass, setText } from "./dom.js";
 
 const notices = new Map();
 
-// An empty text takes the notice away. `detail` changes often, and is not read out each time; a button is [label, run].
+// An empty text removes the notice. `detail` changes often, and is not read out each time; a button is [label, run].
 export function notice(matter, text, tone = "bad", { detail = "", button = null } = {}) {
   let element = notices.get(matter);
   if (!text) {
@@ -27,7 +27,7 @@ export function notice(matter, text, tone = "bad", { detail = "", button = null 
   setText(element.firstChild.lastChild, detail);
 }
 
-// With a button that puts it aside.
+// With a button that dismisses it.
 export function dismissible(matter, text, tone) {
   notice(matter, text, tone, { button: ["Understood", () => notice(matter, "")] });
 }
@@ -36,7 +36,7 @@ export function clearNotices() {
   for (const matter of [...notices.keys()]) notice(matter, "");
 }
 
-// For those who hear the page.
+// For screen readers.
 export function say(text) {
   setText(byId("said"), text);
 }

@@ -1,4 +1,4 @@
-// The publish form: made from the message models that the gateway tells.
+// The publish form: made from the gateway's message models.
 
 import { Refusal } from "./api.js";
 import { byId, h } from "./dom.js";
@@ -8,7 +8,7 @@ const PUBLISHED_MAX = 50;
 const INTEGER = /^[+-]?\d+$/;
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
-// Models in which nodes of Penstock speak of themselves: nobody else publishes them.
+// Models of messages that only nodes of Penstock publish, about themselves.
 const OWN = /^(agent|engine|filter|router|tree)_/;
 const FIRST = "quote";
 
@@ -147,7 +147,7 @@ function input(field) {
   return h("input", { name, ...plain, inputmode, placeholder: listed(field.flags).join(", ") || null });
 }
 
-// Nothing, or one of these.
+// An empty choice, or one of these.
 function choice(name, values) {
   return h(
     "select",
@@ -161,7 +161,7 @@ function isNumeric(type) {
   return type === "price" || type === "quantity" || /^[iuf]\d+$/.test(type);
 }
 
-// What is typed, as the model's JSON has it. Numbers beyond what a double holds exactly stay texts.
+// The input as the model's JSON. Numbers that a double cannot hold exactly stay texts.
 function parsed(field, text) {
   if (field.type === "bool") return text === "true";
   if (field.type === "flags") return text.split(/[\s,]+/).filter(Boolean);

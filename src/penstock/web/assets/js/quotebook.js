@@ -4,7 +4,7 @@ import { isNumber } from "./format.js";
 
 export const ROWS_MAX = 200;
 
-// "md.us.eq.AAPL.quote" and "md.us.eq.AAPL.trade" are one instrument, "md.us.eq.AAPL"; other topics stand for themselves.
+// "md.us.eq.AAPL.quote" and "md.us.eq.AAPL.trade" are one instrument, "md.us.eq.AAPL"; other topics are instruments.
 export function instrument(message) {
   const levels = message.topic.split(".");
   const isKind =
@@ -12,7 +12,7 @@ export function instrument(message) {
   return isKind ? levels.slice(0, -1).join(".") : message.topic;
 }
 
-// A side without a price is left out, so sizes tell, too.
+// A quote may omit the price of a side, so a size identifies a quote as well.
 function isQuote(fields) {
   return ["bid_price", "ask_price", "bid_size", "ask_size"].some((name) => name in fields);
 }
@@ -50,7 +50,7 @@ export class QuoteBook {
     return row;
   }
 
-  // A subscription is over: what nobody else wants goes.
+  // A subscription has ended: rows without another subscription are removed.
   drop(id) {
     for (const [key, row] of this.rows) {
       row.ids.delete(id);
@@ -88,7 +88,7 @@ function move(row, name, value) {
   row[name] = now;
 }
 
-// What is drawn and compared: the middle of a quote, or the price where there is no quote.
+// The value drawn and compared: the middle of a quote, or the price where there is no quote.
 function follow(row, value) {
   if (!isNumber(value)) return;
   row.first ??= value;

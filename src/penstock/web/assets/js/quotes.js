@@ -1,4 +1,4 @@
-// Live quotes: a watch list that the user edits, one row for each instrument, and no old number that looks live.
+// Live quotes: a watch list that the user edits, one row for each instrument, and no old value that looks live.
 
 import { Spark } from "./chart.js";
 import { byId, h, reconcile, setClass, setText } from "./dom.js";
@@ -12,7 +12,7 @@ const STALE_AFTER_S = [2, 5, 10, 30, 120];
 const HOW_TO_BEGIN =
   "Name topics to watch: md.us.eq.AAPL.quote for one, md.us.eq.*.quote for all, md.> for everything.";
 const FLASH_MS = 900;
-const FLASH_ROWS_MAX = 60; // with more of them everything would glimmer
+const FLASH_ROWS_MAX = 60; // with more rows the whole table would flicker
 const WATCHES_MAX = 32;
 
 export class Quotes {
@@ -251,7 +251,7 @@ export class Quotes {
     if (row.moved[name]) flash(value, row.moved[name], isStale || this.#book.rows.size > FLASH_ROWS_MAX);
   }
 
-  // A message that is no quote: its fields, as they are.
+  // A message that is not a quote: its fields, unchanged.
   #describe(cell, row) {
     cell.colSpan = 4;
     setClass(cell, "fields");

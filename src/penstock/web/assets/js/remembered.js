@@ -1,4 +1,4 @@
-// A value that this browser keeps from one visit to the next; what does not look right is forgotten.
+// A value that this browser keeps from one visit to the next; an invalid value is dropped.
 
 export function remembered(name, isGood, otherwise) {
   const key = `penstock:${name}`;
@@ -15,7 +15,7 @@ export function remembered(name, isGood, otherwise) {
       try {
         localStorage.setItem(key, JSON.stringify(value));
       } catch {
-        // a browser that keeps nothing shows the page all the same
+        // the page works without storage as well
       }
     },
   };

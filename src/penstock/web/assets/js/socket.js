@@ -1,4 +1,4 @@
-// A WebSocket that comes back: with growing pauses, and an account of how it stands.
+// A WebSocket that reconnects with increasing pauses, and its state.
 
 import { Emitter } from "./emitter.js";
 
@@ -6,9 +6,9 @@ export const CLOSED = { browser: 1000, misunderstood: 4400, loggedOut: 4401, noR
 
 const PAUSE_MS_FIRST = 500;
 const PAUSE_MS_MAX = 15_000;
-const STEADY_MS = 5_000; // one that was open for so long was no mistake: pauses begin anew
+const STEADY_MS = 5_000; // after a connection of this duration, pauses begin anew
 const FINAL = new Set([CLOSED.misunderstood, CLOSED.loggedOut, CLOSED.noRights]);
-// After these, trying again would change nothing.
+// Close codes after which another attempt would fail as well.
 
 // Events: "frame" (a document), "open", "state".
 export class Socket extends Emitter {
@@ -79,7 +79,7 @@ export class Socket extends Emitter {
     socket.onclose = ({ code }) => this.#lost(code);
   }
 
-  // Whoever says nothing for too long is taken for dead, whatever TCP believes.
+  // A peer that is silent for too long counts as failed, even if TCP still works.
   #listen() {
     this.heardAt = performance.now();
     clearTimeout(this.#watchdog);

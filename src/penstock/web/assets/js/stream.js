@@ -1,4 +1,4 @@
-// This page's own link to the tree, through the gateway: subscriptions that come back by themselves, and publications.
+// This page's own link to the tree, through the gateway: subscriptions, renewed automatically, and publications.
 
 import { Refusal } from "./api.js";
 import { Emitter } from "./emitter.js";
@@ -33,7 +33,7 @@ export class Stream extends Emitter {
     this.#pinging = setInterval(() => this.socket.send({ op: "ping", id: 1 }), PING_MS);
   }
 
-  // After the end, with everything that was asked for before.
+  // After the end of the connection, with all earlier subscriptions.
   again() {
     for (const subscription of this.subscriptions.values()) Object.assign(subscription, { state: "asked", told: "" });
     this.over = null;
@@ -71,7 +71,7 @@ export class Stream extends Emitter {
     if (subscription?.state === "held" || subscription?.state === "asked") this.socket.send({ op: "unsubscribe", id });
   }
 
-  // Until the root has it; or a Refusal.
+  // Resolves when the root has the message, or throws a Refusal.
   publish(topic, model, fields) {
     const id = this.#next++;
     return new Promise((resolve, reject) => {
@@ -166,12 +166,12 @@ export class Stream extends Emitter {
       if (subscription.state === "over" && state === "held") continue;
       subscription.state = state;
       subscription.told = told;
-      if (state === "held") subscription.since = null; // history was asked for once; coming back begins with live
+      if (state === "held") subscription.since = null; // history is requested once; a renewed subscription begins live
       this.emit("subscription", subscription);
     }
   }
 
-  // What a subscription does not get, or not now: counted by kind, for as long as it lasts. A session is said, not counted.
+  // Losses and pauses of a subscription, counted by kind while it lasts. A session is shown, not counted.
   #note({ id, receipt, count, first, last, detail }) {
     const subscription = this.subscriptions.get(id);
     if (subscription && receipt === "session") {

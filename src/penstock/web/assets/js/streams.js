@@ -1,4 +1,4 @@
-// Streams, endpoints of message routers, and everything that was lost, dropped or refused, as the nodes count it.
+// Streams, endpoints of message routers, and the nodes' counters of losses, drops and refusals.
 
 import { byId, setText } from "./dom.js";
 import { count, duration, isNumber, NOTHING, rate, shown } from "./format.js";

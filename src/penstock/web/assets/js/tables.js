@@ -80,7 +80,7 @@ export function tone(state) {
   return TONES[state] ?? "off";
 }
 
-// A word with its colour, in the element that was there before if there was one.
+// A word with its colour, in the existing element if there is one.
 export function badge(text, name, before = null) {
   const element = before ?? h("span");
   setClass(element, `badge is-${name}`);
@@ -88,7 +88,7 @@ export function badge(text, name, before = null) {
   return element;
 }
 
-// The state that a row tells; of one that is old, what it was.
+// The state of a row; for an old row, its last state.
 export function stateBadge({ state }, isOld, before) {
   return isOld ? badge(`was ${shown(state)}`, "off", before) : badge(shown(state), tone(state), before);
 }

@@ -131,7 +131,7 @@ export class Topology {
     this.draw();
   }
 
-  // The chosen node. Its buttons are made again only when there are others, so that focus stays.
+  // The chosen node. Its buttons are made again only if they change, so that focus stays.
 
   #drawPanel(picture) {
     const panel = byId("node-panel");
@@ -187,7 +187,7 @@ export class Topology {
     );
   }
 
-  // Newest at the moment of asking: a tree may have changed since the button was drawn.
+  // The newest state at the click: the tree may have changed since the button was drawn.
   #subject(name) {
     const { nodes } = this.#watch.seen;
     const parent = nodes.find((node) => node.node === name)?.parent ?? "";

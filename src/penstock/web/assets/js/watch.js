@@ -1,4 +1,4 @@
-// The operator's picture: the newest one, how old it is, and what agents said.
+// The operator's picture: the newest one, its age, and the agents' messages.
 
 import { Emitter } from "./emitter.js";
 import { Socket } from "./socket.js";
@@ -38,7 +38,7 @@ export class Watch extends Emitter {
     this.#seen = -1;
   }
 
-  // Seconds since the console last looked at the plant.
+  // Seconds since the console last polled the plant.
   get ageS() {
     return this.picture ? (this.picture.age_s ?? 0) + (performance.now() - this.#arrivedAt) / 1000 : Infinity;
   }
@@ -47,7 +47,7 @@ export class Watch extends Emitter {
     return this.ageS > INTERVALS_MAX * (this.picture?.interval_s ?? 1) + 0.5;
   }
 
-  // The picture as it may be shown: of an old one, nothing looks live.
+  // The picture for display: nothing of an old picture looks live.
   get seen() {
     if (!this.picture) return cleaned({});
     if (!this.isStale) return this.picture;
@@ -63,7 +63,7 @@ export class Watch extends Emitter {
     };
   }
 
-  // The console's time, by this browser's clock and what is known of the difference.
+  // The console's time: this browser's clock and the measured difference.
   get nowMs() {
     return Date.now() + this.#clockMs;
   }
@@ -76,7 +76,7 @@ export class Watch extends Emitter {
       this.socket.silenceMs = Math.max(SILENCE_MS, 1000 * 2 * INTERVALS_MAX * (said.interval_s ?? 0));
       this.emit("picture", this.picture);
     } else if (said.kind === "info") {
-      if (said.number <= this.#seen) return; // told again after connecting again
+      if (said.number <= this.#seen) return; // repeated after a new connection
       this.#seen = said.number;
       this.infos.push(said);
       if (this.infos.length > INFOS_MAX) this.infos.splice(0, this.infos.length - INFOS_MAX);

@@ -1,1 +1,1 @@
-"""What a browser asks, what it is answered, and what waits for it, without I/O."""
+"""Requests of a browser, the replies, and its outbox, without I/O."""

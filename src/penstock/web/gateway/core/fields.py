@@ -14,7 +14,7 @@ from penstock.model.jsontext import values
 from penstock.web.gateway.core.replies import MessageDocument
 
 SAFE_MAX = 2**53 - 1
-"""JavaScript knows whole numbers so far."""
+"""The largest integer that JavaScript represents exactly."""
 
 KIND_MESSAGES, KIND_PUBLISH = 1, 2
 _KIND = struct.Struct("<I")
@@ -42,7 +42,7 @@ class BinaryPublish(msgspec.Struct, frozen=True):
 
 
 def safe(value: Any) -> Any:
-    """A number that a browser would round is written as a text."""
+    """Return integers that a browser would round as texts."""
     return str(value) if isinstance(value, int) and not -SAFE_MAX <= value <= SAFE_MAX else value
 
 
@@ -81,24 +81,24 @@ def binary(messages: list[Arrived]) -> bytes:
 
 
 def parse_binary(frame: bytes) -> BinaryPublish:
-    """A message that a browser publishes."""
+    """Decode a message that a browser publishes."""
     if len(frame) < _PUBLISH.size:
-        raise RequestError("a binary frame is shorter than its head")
+        raise RequestError("the binary frame is shorter than its header")
     kind, number, model_id, version, topic_size = _PUBLISH.unpack_from(frame)
     end = _PUBLISH.size + topic_size
     if kind != KIND_PUBLISH or not 0 < number < 2**31 or len(frame) < end:
-        raise RequestError("a binary frame that is no publication")
+        raise RequestError("the binary frame is not a publication")
     try:
         topic = frame[_PUBLISH.size : end].decode()
     except UnicodeDecodeError:
-        raise RequestError("a topic that is no UTF-8 text") from None
+        raise RequestError("the topic is not UTF-8 text") from None
     return BinaryPublish(number, model_id, version, topic, frame[end:])
 
 
 def record(model: MessageModel | None, name: str, fields: dict[str, Any]) -> Message:
-    """The record of a message with these fields."""
+    """Make a message of the model with these fields."""
     if model is None:
-        raise NotFoundError(f"there is no model {name[:64]!r}", hint="ask for them with models")
+        raise NotFoundError(f"unknown model {name[:64]!r}", hint="the request `models` lists them")
     given = {}
     for key, value in fields.items():
         field = model.fields_by_name.get(key)
@@ -119,7 +119,7 @@ def described(model: MessageModel) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """As browsers write large ones."""
+    """Convert a text back to the integer it represents."""
     if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdigit() and len(value) < 22:
         return int(value)
     return value

@@ -1,7 +1,7 @@
-"""What waits for one browser: bounded, whatever the browser does; no I/O.
+"""The bounded outbox of one browser, without I/O.
 
-Of a conflating subscription the newest message of each topic waits, and what was left out is counted and told; of a
-lossless one everything, until there is no room: then its source is to pause; one of class `disconnect` ends instead.
+A conflating subscription keeps the newest message of each topic, and counts and reports the others; a lossless one
+keeps everything, and its source pauses when the outbox is full; one of class `disconnect` ends when it is full.
 """
 
 from collections import OrderedDict
@@ -13,10 +13,10 @@ from penstock.web.gateway.core.replies import Receipt, Reply
 from penstock.web.gateway.core.requests import Class
 
 BATCH_MAX = 256
-"""Messages in one frame."""
+"""Maximum number of messages in one frame."""
 
 REPLIES_MAX = 1_024
-"""Answers and news that wait; a browser with more has not read for long."""
+"""Maximum number of waiting replies and notifications; a browser with more has not read for long."""
 
 
 class Outbox:
@@ -32,42 +32,45 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """No source is to bring more for the moment."""
+        """True if sources must pause."""
         return len(self._waiting) >= self._size_max
 
     @property
     def has_room(self) -> bool:
-        """Again, after it was full."""
+        """True if sources may resume after a pause."""
         return len(self._waiting) <= self._size_max // 2
 
     def put(self, arrived: Arrived, cls: Class) -> None:
-        """LimitError if the class says that a browser that is so slow is cut off."""
+        """Add a message. Raise LimitError if its class disconnects a browser that is too slow."""
         if cls == "conflating":
             key: object = (arrived.id, arrived.message.topic)
             if self._waiting.pop(key, None) is not None:
                 self._conflated[arrived.id] = self._conflated.get(arrived.id, 0) + 1
         else:
             if cls == "disconnect" and self.is_full:
-                raise LimitError(f"{self._size_max} messages wait for this browser", hint="its class is disconnect")
+                raise LimitError(
+                    f"{self._size_max} messages wait for this browser",
+                    hint="a subscription of class conflating or lossless is not disconnected",
+                )
             key = self._number()
         self._waiting[key] = arrived
 
     def reply(self, reply: Reply) -> None:
-        """In its place among the messages."""
+        """Add a reply after the messages so far."""
         if self._replies >= REPLIES_MAX:
             raise LimitError(f"{REPLIES_MAX} answers wait for this browser")
         self._replies += 1
         self._waiting[self._number()] = reply
 
     def forget(self, number: int) -> None:
-        """A subscription is over: nothing more of it is sent."""
+        """Remove the messages of a subscription that has ended."""
         for key, each in list(self._waiting.items()):
             if isinstance(each, Arrived) and each.id == number:
                 del self._waiting[key]
         self._conflated.pop(number, None)
 
     def take(self) -> "list[Arrived] | Reply | None":
-        """What is to be sent next: one reply, or messages that follow each other."""
+        """Remove and return what is sent next: one reply, or consecutive messages."""
         if self._conflated:
             number, count = self._conflated.popitem()
             return Receipt(id=number, receipt="conflated", count=count)

@@ -1,4 +1,4 @@
-"""What the gateway says to a browser: JSON documents with a kind."""
+"""Messages of the gateway to a browser: JSON documents with a kind."""
 
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ class Unsubscribed(Reply, frozen=True, kw_only=True, tag="unsubscribed"):
 
 
 class Live(Reply, frozen=True, kw_only=True, tag="live"):
-    """Everything from before is there."""
+    """All retained messages have been delivered."""
 
     id: int
 
@@ -50,13 +50,13 @@ class Messages(Reply, frozen=True, kw_only=True, tag="messages"):
 
 
 class Published(Reply, frozen=True, kw_only=True, tag="published"):
-    """The root keeps it."""
+    """The root has stored the message."""
 
     id: int
 
 
 class Receipt(Reply, frozen=True, kw_only=True, tag="receipt"):
-    """Something that a subscription does not get, or not now."""
+    """A subscription does not get some messages, or gets them later."""
 
     id: int
     receipt: str
@@ -87,7 +87,7 @@ class Refused(Reply, frozen=True, kw_only=True, tag="refused"):
 
 
 class State(Reply, frozen=True, kw_only=True, tag="state"):
-    """Of the link to the agent."""
+    """The state of the link to the agent."""
 
     state: Literal["connected", "lost"]
     detail: str = ""
@@ -96,7 +96,7 @@ class State(Reply, frozen=True, kw_only=True, tag="state"):
 
 
 class Info(Reply, frozen=True, kw_only=True, tag="info"):
-    """An infostream message."""
+    """A message of the infostream."""
 
     number: int = 0
     agent: str

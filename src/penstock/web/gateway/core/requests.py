@@ -1,4 +1,4 @@
-"""What a browser asks for. Every byte of it is a stranger's: what is not understood is refused with a reason."""
+"""Requests of a browser. All input is untrusted; an invalid request is refused with a reason."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeAlias
@@ -8,13 +8,13 @@ import msgspec
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import RequestError
 
-HINT = "docs/reference/protocol/console.md says what is expected"
+HINT = "docs/reference/protocol/console.md describes the format"
 AGO_S_MAX = 366 * 86_400
 
 Id = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 Class: TypeAlias = Literal["lossless", "conflating", "disconnect"]
-"""What becomes of a browser that does not keep up."""
+"""The handling of a browser that does not keep up."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
@@ -35,7 +35,7 @@ class Subscribe(Request, frozen=True, kw_only=True, tag="subscribe"):
     cls: Class = msgspec.field(name="class", default="conflating")
 
     def begin(self) -> int | datetime | timedelta | Literal["live", "oldest"]:
-        """Where it begins: after a sequence, at a time, so long ago, or there."""
+        """The start of the subscription: after a sequence number, at a time, a time span ago, live or oldest."""
         match self.since:
             case None:
                 return "live"
@@ -73,7 +73,7 @@ _DECODER: msgspec.json.Decoder[AnyRequest] = msgspec.json.Decoder(AnyRequest)
 
 
 class Malformed(RequestError):
-    """A request that is one, but not a good one."""
+    """A well-formed request with invalid values."""
 
     def __init__(self, what: str, op: str, number: int) -> None:
         super().__init__(what, hint=HINT)
@@ -82,7 +82,8 @@ class Malformed(RequestError):
 
 
 def parse(text: str | bytes) -> AnyRequest:
-    """Malformed if only this request is bad; RequestError if it is nothing that can be answered."""
+    """Parse a request. Raise Malformed if only this request is invalid, RequestError if it cannot be answered at
+    all."""
     try:
         return _DECODER.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -91,10 +92,10 @@ def parse(text: str | bytes) -> AnyRequest:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise RequestError("is no JSON object", hint=HINT) from None
+            raise RequestError("is not a JSON object", hint=HINT) from None
         op, number = document.get("op"), document.get("id")
         raise Malformed(
-            f"is not understood: {error}",
+            f"is not a valid request: {error}",
             op[:32] if isinstance(op, str) else "",
             number if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 2**31 else 0,
         ) from None
@@ -104,7 +105,7 @@ def _time(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise RequestError(f"{text!r} is no time", hint="write it as 2026-11-15T20:00:00Z") from None
+        raise RequestError(f"{text!r} is not a time", hint="write it as 2026-11-15T20:00:00Z") from None
     found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     if found.year < 1971:
         raise RequestError(f"{text!r} is too long ago")
@@ -112,7 +113,7 @@ def _time(text: str) -> datetime:
 
 
 class Budget:
-    """So many requests per second in the long run, twice as many at once. Times are passed in."""
+    """A rate limit with bursts of twice the requests per second. Times are passed in."""
 
     def __init__(self, per_s: float, now_ns: int) -> None:
         self._per_s = per_s
@@ -120,7 +121,7 @@ class Budget:
         self._at_ns = now_ns
 
     def take(self, now_ns: int) -> bool:
-        """Whether there is one left."""
+        """Return True if the rate allows another request."""
         gained = (now_ns - self._at_ns) / NS_PER_SECOND * self._per_s
         self._left, self._at_ns = min(self._most, self._left + gained), now_ns
         if self._left < 1:

@@ -1,5 +1,5 @@
-"""The feeds of a plant, for browsers of a plant without a tree: subscriptions as any client makes them, each read by a
-thread of its own. Nothing is kept, so they begin live; and nothing is published."""
+"""The feeds of a plant as a browser's source, for plants without a tree: ordinary subscriptions, each read by its
+own thread. They begin live, because nothing is retained; publishing is refused."""
 
 import asyncio
 import threading
@@ -36,7 +36,9 @@ class FeedSource:
 
     async def subscribe(self, request: Subscribe) -> None:
         if request.begin() != "live":
-            raise RequestError("there is no history here", hint="this plant has no tree of agents that keeps one")
+            raise RequestError(
+                "this plant retains no history", hint="subscribe live, or add a tree of agents to the plant"
+            )
         subscription = await asyncio.to_thread(lambda: self._client.subscribe(*request.topics, where=request.where))
         self._outlet.opened(request.id, is_live=True)
         self._readers[request.id] = _Reader(request.id, subscription, self._go, self._outlet, self._loop)
@@ -47,7 +49,7 @@ class FeedSource:
             await asyncio.to_thread(reader.close)
 
     async def publish(self, topic: str, record: Message) -> None:
-        raise ForbiddenError("nothing is published here", hint="this plant has no tree of agents")
+        raise ForbiddenError("this console cannot publish", hint="this plant has no tree of agents")
 
     async def models(self) -> Sequence[MessageModel]:
         return [shipped(name) for name in shipped_names()]
@@ -72,7 +74,7 @@ class FeedSource:
 
 
 class _Reader:
-    """Reads one subscription, and tells of it in the loop."""
+    """Reads one subscription, and notifies its outlet in the loop."""
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class _Reader:
                 self._call(self._outlet.ended, self._number, error)
 
     def _gathered(self, subscription: Subscription) -> list[Readable]:
-        """What came, until it is worth telling."""
+        """Return the messages of a short interval."""
         self._gathering = []
         message = subscription.next(LOOK_S)
         until = time.monotonic() + GATHER_S
@@ -139,7 +141,7 @@ class _Reader:
             continue
 
     def _tell_session(self, event: SessionEvent) -> None:
-        """Between the messages before it and those after it."""
+        """Report a session event in order with the messages."""
         if event.kind == "running":
             return
         of = f"{event.feed} stream {event.stream_id}".strip()
@@ -169,5 +171,5 @@ class _Reader:
     def _call(self, function: object, *arguments: object) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *arguments)  # type: ignore[arg-type]
-        except RuntimeError:  # the loop is closed: the console is ending
+        except RuntimeError:  # the loop is closed: the console is shutting down
             self._is_over = True

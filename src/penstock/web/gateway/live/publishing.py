@@ -1,4 +1,4 @@
-"""What a browser holds at the administration server and publishes with, in a tree."""
+"""A browser's subscriptions at the administration server and its publisher, in a plant with a tree."""
 
 import time
 from collections.abc import Sequence
@@ -17,26 +17,26 @@ from penstock.tree.client.publication import StreamPublisher, publisher_config
 
 CONFIRM_S = 5.0
 RENEW_AFTER = 0.5
-"""Share of a token's time after which it is renewed."""
+"""Share of a token's lifetime after which it is renewed."""
 
 log = logger("console.tree")
 
 
 class TreePlaces(msgspec.Struct, frozen=True):
-    """Where a browser's links go."""
+    """The addresses for a browser's links."""
 
     tree: str
     leaves: tuple[str, ...]
-    """host:port; a link takes any of them that answers."""
+    """host:port; a link uses any of them that answers."""
 
     roots: tuple[str, ...]
-    """The root, and its standby: for those who publish."""
+    """The root and its standby, for publishers."""
 
     guard: Guard = Guard()
 
 
 class BrokeredGrant:
-    """A right that the administration server gave, renewed in time."""
+    """A grant of the administration server, renewed in time."""
 
     def __init__(self, admin: AdminClient, brokered: Brokered, topics: Sequence[str], send: Sequence[str]) -> None:
         self._admin = admin
@@ -51,21 +51,21 @@ class BrokeredGrant:
         self.renew_at = time.monotonic() + left_s * RENEW_AFTER
 
     def renewed(self) -> Brokered:
-        """Waits for the server."""
+        """Return the renewed grant. Blocks."""
         try:
             return self._admin.renew(self.id)
-        except NotFoundError:  # a server that lost it, or took it for given up
+        except NotFoundError:  # the server has lost or expired it
             return self._admin.subscribe(self._topics, send=self._send, subscription_id=self.id)
 
     def cancel(self) -> None:
         try:
             self._admin.cancel(self.id)
         except PenstockError as error:
-            log.info("not_cancelled", error=str(error))  # it ends there when its time is over
+            log.info("not_cancelled", error=str(error))  # the subscription expires by itself
 
 
 class Publisher:
-    """What one browser publishes with. Everything here waits: not for the loop's thread."""
+    """The publisher of one browser. All methods block: do not call them in the loop's thread."""
 
     def __init__(self, admin: AdminClient, places: TreePlaces) -> None:
         brokered = admin.subscribe((), send=(">",))
@@ -83,11 +83,13 @@ class Publisher:
         return self._publisher.is_over
 
     def publish(self, topic: str, record: Message) -> None:
-        """Returns when the root keeps it."""
+        """Publish a message; returns when the root has stored it."""
         self._entitlement.check_send(topic)
         self._publisher.publish(topic, record)
         if not self._publisher.flush(CONFIRM_S):
-            raise UnreachableError("the root has not confirmed it", hint="it will be sent again when the root is back")
+            raise UnreachableError(
+                "the root has not confirmed the message", hint="the message is sent again when the root is back"
+            )
 
     def renew(self) -> None:
         try:
@@ -106,5 +108,5 @@ class Publisher:
 
 
 def party(admin: AdminClient) -> str:
-    """Each is a party of its own: what is revoked of one is nothing to the others."""
+    """Return a unique party name, so that a revocation affects only one party."""
     return f"{admin.credentials.client[:48]}-{random_bytes(6).hex()}"

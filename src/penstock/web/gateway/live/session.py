@@ -1,4 +1,4 @@
-"""One WebSocket of the gateway: what its browser asks for, and what it is told."""
+"""One WebSocket of the gateway: requests of its browser, replies and messages."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ from penstock.web.live.connections import GARBAGE, NO_AGENT, SLOW, TOO_MANY, Bro
 JSON, BINARY = "penstock.json.1", "penstock.binary.1"
 SUBPROTOCOLS = (JSON, BINARY)
 IGNORED_MAX = 100
-"""Requests beyond the rate that are refused in a row; then the browser is cut off."""
+"""Number of consecutive requests above the rate limit after which the browser is cut off."""
 
 log = logger("console.gateway")
 
 
 class GatewaySession:
-    """run() it; `open_source(outlet)` makes where its messages come from."""
+    """Call run(). `open_source(outlet)` creates the source of its messages."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class GatewaySession:
         self._wake = asyncio.Event()
         self._is_paused = False
         self._closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Fails when this WebSocket is to end, whatever waits for its browser."""
+        """Fails when this WebSocket must end, whatever its browser still has to read."""
         self._subscriptions: dict[int, requests.Subscribe] = {}
         self._models: dict[str, MessageModel] = {}
         self._open_source = open_source
@@ -79,7 +79,7 @@ class GatewaySession:
         finally:
             await self._source.close()
 
-    # What the browser asks for
+    # Requests of the browser
 
     async def _listen(self) -> None:
         while True:
@@ -99,14 +99,14 @@ class GatewaySession:
     async def _take(self, frame: str | bytes) -> None:
         if isinstance(frame, bytes):
             if not self._is_binary:
-                raise RequestError("binary frames are not spoken here")
+                raise RequestError("binary frames are not accepted on this WebSocket")
             await self._answer("publish", fields.parse_binary(frame))
             return
         request = requests.parse(frame)
         await self._answer(type(request).__struct_config__.tag, request)  # type: ignore[arg-type]
 
     async def _answer(self, op: str, request: requests.AnyRequest | fields.BinaryPublish) -> None:
-        """What is refused leaves everything else as it is."""
+        """Answer a request. A refused request changes nothing."""
         try:
             match request:
                 case requests.Subscribe():
@@ -129,9 +129,9 @@ class GatewaySession:
     async def _subscribe(self, request: requests.Subscribe) -> None:
         limits = self._limits
         if request.id in self._subscriptions:
-            raise RequestError(f"subscription {request.id} is there already", hint="choose another id")
+            raise RequestError(f"subscription {request.id} already exists", hint="choose another id")
         if len(self._subscriptions) >= limits.subscriptions_max:
-            raise LimitError(f"there are {limits.subscriptions_max} subscriptions already")
+            raise LimitError(f"the limit of {limits.subscriptions_max} subscriptions is reached")
         if len(request.topics) > limits.topics_max:
             raise LimitError(f"a subscription has at most {limits.topics_max} topics")
         self._subscriptions[request.id] = request
@@ -143,7 +143,7 @@ class GatewaySession:
 
     async def _unsubscribe(self, number: int) -> None:
         if self._subscriptions.pop(number, None) is None:
-            raise RequestError(f"there is no subscription {number}")
+            raise RequestError(f"subscription {number} does not exist")
         await self._source.unsubscribe(number)
         self._outbox.forget(number)
         self._say(replies.Unsubscribed(id=number))
@@ -163,7 +163,7 @@ class GatewaySession:
         await self._model("")
         model = next((each for each in self._models.values() if each.id == request.model_id), None)
         if model is None or not request.model_version:
-            raise RequestError(f"there is no version {request.model_version} of a model {request.model_id}")
+            raise RequestError(f"unknown version {request.model_version} of model {request.model_id}")
         return model.view(request.payload, request.model_version)
 
     def _refuse(self, error: PenstockError, op: str, number: int) -> None:
@@ -177,11 +177,13 @@ class GatewaySession:
             raise Closing(TOO_MANY, "too many requests per second")
         if self._ignored == 1:
             error = RateLimitedError(
-                f"more than {self._limits.requests_per_s:g} requests per second", retry_after_s=1, hint="wait"
+                f"more than {self._limits.requests_per_s:g} requests per second",
+                retry_after_s=1,
+                hint="try again later",
             )
             self._refuse(error, "", 0)
 
-    # What the browser is told
+    # Messages to the browser
 
     async def _tell(self) -> None:
         while True:
@@ -201,7 +203,8 @@ class GatewaySession:
 
     async def _say_over(self, closing: Closing) -> None:
         code = "request" if closing.close_code == GARBAGE else "limit"
-        with contextlib.suppress(Closing, WebSocketDisconnect, RuntimeError):  # it may have gone already
+        # the browser may have disconnected already
+        with contextlib.suppress(Closing, WebSocketDisconnect, RuntimeError):
             await self._connection.send(replies.Over(code=code, what=str(closing), close_code=closing.close_code))
 
     def _say(self, reply: replies.Reply) -> None:
@@ -215,10 +218,10 @@ class GatewaySession:
         if not self._closing.done():
             self._closing.set_exception(closing)
 
-    # What the source tells
+    # Calls from the source
 
     def opened(self, number: int, is_live: bool) -> None:
-        """The answer goes before the first message: a browser knows by it what the messages are."""
+        """Reply before the first message: the reply tells the browser how to interpret the messages."""
         subscription = self._subscriptions.get(number)
         if subscription is not None:
             self._counters.add("subscriptions_opened")

@@ -1,4 +1,4 @@
-"""Where a browser's messages come from, and where they go."""
+"""The interface of the sources and destinations of a browser's messages."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -12,27 +12,28 @@ from penstock.web.gateway.core.requests import Subscribe
 
 class Arrival(NamedTuple):
     time_ns: int
-    """When it was published, or else when it came, by the wall clock."""
+    """Time of publishing or, if unknown, of arrival, by the wall clock."""
 
     message: Readable
 
 
 class Outlet(Protocol):
-    """Who is told; in the thread of the loop."""
+    """Receives notifications of a source, in the thread of the loop."""
 
     def opened(self, number: int, is_live: bool) -> None:
-        """A subscription is there; said once, before anything else of it. `is_live`: from the beginning."""
+        """A subscription was opened. Called once, before all other calls for it. `is_live`: it has no retained
+        messages to deliver."""
 
     def arrived(self, number: int, stream: str, arrivals: Sequence[Arrival]) -> None:
-        """Messages of a subscription, in their order."""
+        """Messages of a subscription, in order."""
 
     def is_live(self, number: int) -> None:
-        """A subscription has everything from before."""
+        """A subscription has delivered all retained messages."""
 
     def received(self, receipt: Receipt) -> None: ...
 
     def ended(self, number: int, error: PenstockError) -> None:
-        """A subscription is over."""
+        """A subscription has ended."""
 
     def changed(self, state: State) -> None: ...
 
@@ -40,24 +41,24 @@ class Outlet(Protocol):
 
 
 class GatewaySource(Protocol):
-    """Of one WebSocket, with the grants of its user. Methods raise PenstockError for what is refused."""
+    """The source of one WebSocket, with its user's grants. Methods raise PenstockError for refused requests."""
 
     agent: str
     tree: str
     path: list[str]
 
     async def subscribe(self, request: Subscribe) -> None:
-        """The outlet is told when it is open."""
+        """Subscribe. The outlet is notified when the subscription is open."""
 
     async def unsubscribe(self, number: int) -> None: ...
 
     async def publish(self, topic: str, record: Message) -> None:
-        """Returns when it is kept."""
+        """Publish a message; returns when it is stored."""
 
     async def models(self) -> Sequence[MessageModel]: ...
 
     def pause(self) -> None:
-        """Bring nothing more: the browser does not keep up."""
+        """Deliver nothing more for now: the browser does not keep up."""
 
     def resume(self) -> None: ...
 

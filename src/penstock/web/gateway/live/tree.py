@@ -1,5 +1,5 @@
-"""The tree's agents as a browser's source: each subscription is a party of its own at a leaf, with a token of its user,
-and what is published goes to the root. Everything runs in the console's loop but calls that wait."""
+"""The tree's agents as a browser's source: each subscription is its own party at a leaf, with a token of its user,
+and published messages go to the root. All code runs in the console's loop, except blocking calls."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ log = logger("console.tree")
 
 
 class TreeSource:
-    """`publishing` has the threads in which publishers wait."""
+    """`publishing` is the thread pool for blocking publishers."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class TreeSource:
         self._feeds: dict[int, _Feed] = {}
         self._opening: asyncio.Future[Publisher] | None = None
         self._publisher: Publisher | None = None
-        """The one that was opening last, if it still works."""
+        """The last opened publisher, if it still works."""
         self._is_connected: bool | None = None
         self._tending = asyncio.ensure_future(self._tend())
 
-    # What the browser asks for
+    # Requests of the browser
 
     async def subscribe(self, request: Subscribe) -> None:
         since: Since = request.begin()
         if isinstance(since, int):
             if request.stream is None:
-                raise RequestError("a sequence is one of a stream", hint="name the stream, too")
+                raise RequestError("a sequence number needs a stream", hint="name the stream too")
             since = {request.stream: Position("sequence", since)}
         self._check_condition(request.where)
         name = party(self._admin)
@@ -111,7 +111,7 @@ class TreeSource:
             raise
 
     def _check_condition(self, where: str | None) -> None:
-        """Refuse one that no message can meet, with what is wrong with it; the agent would do so later."""
+        """Refuse a condition that matches no message, with the reason; the agent would refuse it later."""
         if not where:
             return
         refusals: list[Refusal] = []
@@ -125,7 +125,7 @@ class TreeSource:
             raise refusal
 
     async def _wait_open(self, feed: "_Feed") -> None:
-        """Until an agent has welcomed it, or refused."""
+        """Wait until an agent has accepted or refused the subscription."""
         deadline = time.monotonic() + OPEN_S
         while not self._is_open(feed):
             if feed.error is not None:
@@ -135,7 +135,7 @@ class TreeSource:
             await asyncio.sleep(TEND_S / 10)
 
     def _is_open(self, feed: "_Feed") -> bool:
-        """Whether an agent has welcomed it; the outlet is told so before it is told anything else of it."""
+        """True if an agent has accepted the subscription. The outlet is notified of that before anything else."""
         if not feed.was_open and feed.core.welcome is not None and feed.error is None:
             feed.was_open = True
             feed.is_live = feed.core.is_live
@@ -181,13 +181,13 @@ class TreeSource:
         await asyncio.gather(self._tending, return_exceptions=True)
         for number in list(self._feeds):
             await self.unsubscribe(number)
-        if self._opening is not None:  # whoever waited for it may be gone, but there will be one
+        if self._opening is not None:  # its caller may be gone, but the publisher will exist
             (publisher,) = await asyncio.gather(self._opening, return_exceptions=True)
             if isinstance(publisher, Publisher):
                 await self._waiting(publisher.close)
         self._admin.close()
 
-    # What agents tell
+    # Messages of agents
 
     def _told(self, feed: "_Feed", instruction: object) -> None:
         match instruction:
@@ -207,13 +207,13 @@ class TreeSource:
                 self._end(feed, error)
 
     def _deliver(self, feed: "_Feed", stream: str, messages: Sequence[PacketMessage]) -> None:
-        """Copies: what waits for a browser must not hold the blocks it came in."""
+        """Deliver copies, because messages that wait for a browser must not hold the blocks that they arrived in."""
         arrivals: list[Arrival] = []
         for message in messages:
             try:
                 each = self._models.read(message)
             except ModelError:
-                continue  # too short for its model, as nobody can have published it here
+                continue  # too short for its model, although valid publishers cannot send such a message
             each.seq = message.sequence
             if isinstance(each, Message):
                 each = each.copy()
@@ -225,14 +225,14 @@ class TreeSource:
     def _end(self, feed: "_Feed", error: PenstockError) -> None:
         feed.error = error
         if feed.number in self._feeds and not feed.was_open:
-            return  # subscribe() tells
+            return  # subscribe() reports the error
         self._outlet.ended(feed.number, error)
         asyncio.ensure_future(self.unsubscribe(feed.number)).add_done_callback(_log_failure)
 
     def _failed(self, feed: "_Feed", failed: "asyncio.Future[Exception]") -> None:
         self._end(feed, LocalProtocolError(f"the subscription failed: {failed.result()!r}"))
 
-    # From time to time
+    # Periodic checks
 
     async def _tend(self) -> None:
         while True:
@@ -246,7 +246,7 @@ class TreeSource:
                 await self._waiting(publisher.renew)
 
     def _look(self) -> None:
-        """How the links are."""
+        """Report changed states of the links."""
         for feed in self._feeds.values():
             if self._is_open(feed) and feed.core.is_live != feed.is_live:
                 feed.is_live = feed.core.is_live
@@ -328,13 +328,13 @@ def _shown(value: object) -> str:
 
 
 def _shuffled(places: tuple[str, ...]) -> tuple[str, ...]:
-    """Browsers spread over the leaves."""
+    """Distribute browsers over the leaves."""
     first = SystemRandomness().below(len(places))
     return (*places[first:], *places[:first])
 
 
 def _time_ns(message: PacketMessage) -> int:
-    """When the root took it; now, if it does not say."""
+    """Time at which the root received the message; now, if it is not recorded."""
     body = message.extensions.get(HOPS)
     hops = decode_hops(body) if body is not None else []
     return hops[-1].time_ns if hops else time.time_ns()
