@@ -392,7 +392,7 @@ def test_mistakes_of_the_driver_are_refused() -> None:
         core.handle(Subscribe(0, 2, ["md.a"], cls="metered"), NOW)
     assert not core.publish(b"md..a", QUOTE, record(1), NOW)
     assert not core.publish(b"md.\xff", QUOTE, record(1), NOW)
-    with pytest.raises(LocalProtocolError, match="at most"):
+    with pytest.raises(LocalProtocolError, match="the limit is"):
         core.publish(b"md.a", QUOTE, bytes(40_000), NOW)
 
 

@@ -216,7 +216,7 @@ def _scanned(path: Path, slice_size: int, progress: Progress) -> Iterator[Frame]
 def cut_off(rest: bytes, size: int, offset: int) -> Damage:
     """Return the damage of a truncated message, worded like that of ItchFile."""
     wanted = int.from_bytes(rest[:2], "big") if size > 1 else 0
-    return Damage(f"a message is cut off after {max(size - 2, 0)} of {wanted} bytes", offset, excerpt(rest))
+    return Damage(f"a message is truncated after {max(size - 2, 0)} of {wanted} bytes", offset, excerpt(rest))
 
 
 def _taped(path: Path, options: FeedOptions, slice_size: int, into: Making, progress: Progress) -> Iterator[Frame]:

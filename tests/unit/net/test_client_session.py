@@ -353,7 +353,7 @@ def test_what_is_not_answered_is_asked_again_in_its_order_with_a_new_number() ->
 def test_numbers_in_use_are_left_out_after_the_last_one() -> None:
     requests: Requests[str] = Requests(lambda number: number == 2)
     requests.add("kept")
-    requests._number = U32_MAX - 1
+    requests._numbers._last = U32_MAX - 1
     assert requests.add("last") == U32_MAX
     assert requests.next_number() == 3, "1 waits, 2 is used for something else"
 
