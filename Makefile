@@ -34,24 +34,32 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-debug lint bench soak docs clean browser
 
+# Installs a lock; what pip says goes to a log, which is shown when it fails.
+define install
+	@echo "==> installing $$(grep -c '==' $(2)) packages for $(1)"
+	@mkdir -p build $(@D) && $(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar off --no-deps -r $(2) >build/pip.log 2>&1 \
+	|| { cat build/pip.log; echo "pip could not install $(2); its output is in build/pip.log"; exit 1; }
+	@touch $@
+endef
+
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
 
-setup: $(STAMPS)/build ## create .venv, install the pinned dependencies, build the extensions
+setup: $(STAMPS)/build $(STAMPS)/spark ## create .venv, install the pinned dependencies, build the extensions
 
-demo: $(STAMPS)/build ## ticks from a publisher to its subscribers on this machine; ARGS="--seconds 10" passes arguments
+demo: $(STAMPS)/build $(if $(findstring --spark,$(ARGS)),$(STAMPS)/spark) ## a plant on this machine, measured; ARGS="--spark" adds the pipeline
 	@test ! -t 0 || set -m; $(BIN)/penstock demo $(ARGS) # job control: Ctrl-C reaches the demo, which ends well, not make
 
 test: ## lint, then the whole suite
 	@$(MAKE) --no-print-directory --jobs 2 lint browser # Chromium is fetched while the environment is made
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --maxfail 10 $(ARGS)
 
-test-debug: $(STAMPS)/build-debug browser ## the suite on extensions with bounds checks and sanitizers
+test-debug: $(STAMPS)/build-debug $(STAMPS)/test browser ## the suite on extensions with bounds checks and sanitizers
 	PYTHONPATH=build/debug PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1 \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout 0 --capture sys $(ARGS)
 
-lint: $(STAMPS)/build ## ruff, mypy, import-linter
+lint: $(STAMPS)/build $(STAMPS)/test ## ruff, mypy, import-linter
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -68,7 +76,7 @@ browser:
 bench: $(STAMPS)/peers ## every benchmark, beside the peers it installs; ARGS="match --json" runs one
 	@$(BIN)/penstock bench $(ARGS)
 
-soak: $(STAMPS)/build browser ## the long and wide variants of the suite
+soak: $(STAMPS)/build $(STAMPS)/test browser ## the long and wide variants of the suite
 	PENSTOCK_SOAK=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal --timeout 0 $(ARGS)
 
 docs: $(STAMPS)/build $(STAMPS)/site ## generate the reference pages and build the site into build/site; warnings are errors
@@ -82,12 +90,11 @@ clean: ## remove everything that was built or installed here
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMPS)/venv: requirements.lock
-	@echo "==> creating $(VENV) and installing the pinned dependencies (a few minutes, once)"
+	@echo "==> creating $(VENV); the first set-up takes two to three minutes"
 	@$(PYTHON) -c '' || { echo "$(PYTHON) cannot be run; name a Python 3.11 or newer with: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Penstock needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing; as root: apt-get install python3-venv python3-dev"; exit 1; }
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar off -r requirements.lock
-	@mkdir -p $(@D) && touch $@
+	$(call install,running and building,$<)
 
 $(STAMPS)/build: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 	@echo "==> building the compiled extensions"
@@ -95,10 +102,14 @@ $(STAMPS)/build: $(STAMPS)/venv pyproject.toml setup.py $(COMPILED)
 	@test -x $(BIN)/penstock -a $(BIN)/penstock -nt pyproject.toml || PENSTOCK_BUILT=1 $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@mkdir -p $(@D) && touch $@
 
-$(STAMPS)/peers: $(STAMPS)/build requirements-bench.lock
-	@echo "==> installing the peers to measure beside"
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar off -r requirements-bench.lock
-	@mkdir -p $(@D) && touch $@
+$(STAMPS)/spark: requirements-spark.lock $(STAMPS)/venv
+	$(call install,the Spark pipeline,$<)
+
+$(STAMPS)/test: requirements-test.lock $(STAMPS)/spark
+	$(call install,linters and tests,$<)
+
+$(STAMPS)/peers: requirements-bench.lock $(STAMPS)/build $(STAMPS)/spark
+	$(call install,the peers of the benchmarks,$<)
 
 $(STAMPS)/site: requirements-docs.lock # an environment of its own: the site generator's packages are no business of the suite
 	@echo "==> installing the site generator"

@@ -10,9 +10,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from threading import Lock
 
 from Cython.Build import cythonize
 from setuptools import Distribution, Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 SOURCE = Path("src")
@@ -23,9 +25,13 @@ BUILD = Path("build/cython-debug" if DEBUG else "build/cython")
 SHARED = "penstock._cyutility"
 """The module with Cython's utility code (memoryviews above all): the others import it instead of a copy."""
 
+PROGRESS_STEP = 25
+"""Where nobody watches a terminal, progress is a line for so many extensions."""
+
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize=alignment"]
 # debug information, which Python's own flags ask for, takes the compiler a third of its time
 COMPILE_ARGS = ["-O1", "-g", "-UNDEBUG", *SANITIZERS] if DEBUG else ["-O3", "-g0"]
+WARNINGS = ["-Wall", "-Wno-unused-function", "-Wno-sign-compare", "-Wno-maybe-uninitialized"]
 LINK_ARGS = SANITIZERS if DEBUG else []
 DIRECTIVES = {
     "language_level": "3",
@@ -44,6 +50,24 @@ class BuildWithExtensions(build_py):
 
     def find_data_files(self, package: str, src_dir: str) -> list[str]:
         return [*super().find_data_files(package, src_dir), *map(str, Path(src_dir).glob("*.so"))]
+
+
+class BuildWithProgress(build_ext):
+    """Says how many extensions are built, because a first build takes a minute or two."""
+
+    done = 0
+    lock = Lock()
+
+    def build_extension(self, ext: Extension) -> None:
+        super().build_extension(ext)
+        with self.lock:
+            self.done += 1
+            is_last = self.done == len(self.extensions)
+            if sys.stderr.isatty():
+                sys.stderr.write(f"\r    {self.done} of {len(self.extensions)} extensions" + "\n" * is_last)
+            elif self.done % PROGRESS_STEP == 0 or is_last:
+                sys.stderr.write(f"    {self.done} of {len(self.extensions)} extensions\n")
+            sys.stderr.flush()
 
 
 class BuiltDistribution(Distribution):
@@ -83,13 +107,13 @@ def extension(pyx: Path) -> Extension:
         [str(pyx)],
         include_dirs=[str(SOURCE)],
         depends=sorted(headers(pyx, set())),
-        extra_compile_args=["-Wall", "-Wno-unused-function", "-Wno-sign-compare", *COMPILE_ARGS],
+        extra_compile_args=[*WARNINGS, *COMPILE_ARGS],
         extra_link_args=LINK_ARGS,
     )
 
 
 setup(
-    cmdclass={"build_py": BuildWithExtensions} if IS_BUILT else {},
+    cmdclass={"build_py": BuildWithExtensions} if IS_BUILT else {"build_ext": BuildWithProgress},
     distclass=BuiltDistribution if IS_BUILT else Distribution,
     ext_modules=cythonize(
         [] if IS_BUILT else [shared_utility(), *map(extension, sorted(SOURCE.rglob("_*.pyx")))],

@@ -15,7 +15,6 @@ from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, p
 from penstock.base.errors import RefusedError, UnreachableError
 from penstock.net.live.unix import connect
 from penstock.node.console_config import ConsoleLimits
-from penstock.node.member import Member
 from penstock.node.orders import Order, OrderListener, give_order, place_of
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
@@ -219,7 +218,7 @@ def test_a_node_is_killed_from_the_console(tmp_path: Path) -> None:
 def _sleeper(running: RunningPlant) -> int:
     """A process in the place of a node: the real one would want the port that the test's own server has."""
     node = running.nodes["admin"]
-    node.member = running.supervisor.add(Member("admin", "signal:pause", [], lambda line: None))
+    node.member = running.supervisor.start("admin", "signal:pause", [], lambda line: None)
     node.is_ready = False
     return node.member.pid
 

@@ -1,7 +1,6 @@
 """A supervisor and its processes: how they die, and that they end with it in any case."""
 
 from integration.command_kit import is_alive, kill
-from penstock.node.member import Member
 from penstock.node.supervisor import Supervisor
 from waiting import PATIENCE_SECONDS
 
@@ -13,7 +12,7 @@ def test_a_process_that_dies_is_named_and_the_others_go_on() -> None:
     ended: list[str] = []
     with Supervisor(lambda member: ended.append(member.fault)) as supervisor:
         killed, failing, other = (
-            supervisor.add(Member(name, work, [], lambda line: None))
+            supervisor.start(name, work, [], lambda line: None)
             for name, work in (("one", WAITS), ("two", "this:nothing"), ("three", WAITS))
         )
         kill(killed.pid)

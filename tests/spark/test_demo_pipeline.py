@@ -1,5 +1,6 @@
 """`penstock demo` with the pipeline behind the plant: everything that was published is archived, once, and audited."""
 
+import html
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from integration.command_kit import command_line_of, descendants_of, is_alive, kill, running
 from waiting import wait_until
 
-QUICK = ("--pipeline", "--rate", "1000", "--symbols", "50")
+QUICK = ("--spark", "--no-critical-path", "--rate", "1000", "--symbols", "50")
 ARCHIVED = ("trade", "quote", "book_event", "status", "day_statistics")
 SPARK_SECONDS = 240.0
 """Spark is slow to start on a busy machine."""
@@ -18,11 +19,13 @@ SPARK_SECONDS = 240.0
 @pytest.mark.soak
 @pytest.mark.spec("PIPE-5", "PIPE-7")
 def test_what_subscribers_saw_is_what_is_archived_though_the_active_adapter_is_killed(tmp_path: Path) -> None:
-    with running("demo", "--seconds", "5", "--kill-active", "--keep", str(tmp_path), *QUICK) as demo:
+    page = tmp_path / "report.html"
+    kept = ("--keep", str(tmp_path), "--report", str(page))
+    with running("demo", "--seconds", "5", "--kill-active", *kept, *QUICK) as demo:
         wait_until(lambda: demo.process.poll() is not None, "the end of the demo", SPARK_SECONDS)
         assert demo.end() == 0, demo.out + demo.err
         out, err = demo.out, demo.err
-    found = re.search(r"the adapters made ([\d,]+) application messages", out)
+    found = re.search(r"the adapters made ([\d,]+)\.", out)
     assert found, out + err
     numbers = [
         number
@@ -30,9 +33,10 @@ def test_what_subscribers_saw_is_what_is_archived_though_the_active_adapter_is_k
         for number in pyarrow.dataset.dataset(tmp_path / "archive" / table).to_table(columns=["seq"])["seq"].to_pylist()
     ]
     assert sorted(numbers) == list(range(1, int(found[1].replace(",", "")) + 1))
-    assert "minute bars with the most volume" in out
-    assert "Audit: good" in out
-    assert re.search(r"Filter modules: 1 module received .* every number is accounted for$", out, re.MULTILINE), out
+    assert "the audit found nothing missing" in out
+    told = html.unescape(re.sub("<[^>]+>", "", page.read_text(encoding="utf-8")))
+    assert "minute bars with the most volume" in told
+    assert re.search(r"Filter modules: 1 module received .* every number is accounted for *$", told, re.MULTILINE), told
     assert "<html" in (tmp_path / "audit.html").read_text(encoding="utf-8")
     assert "Traceback" not in err
 

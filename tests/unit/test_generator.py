@@ -59,7 +59,7 @@ def test_the_same_seed_gives_the_same_bytes_however_they_are_taken() -> None:
 def test_what_a_seed_means_does_not_change() -> None:
     """Captured days and figures stay comparable; who changes this means it."""
     digest = hashlib.sha256(day(seed=1, symbols=10, messages=2_000)).hexdigest()
-    assert digest[:16] == "5f7c46cb84e4140c"
+    assert digest[:16] == "0ecbcf91bfa217fc"
 
 
 def test_some_symbols_are_more_popular_and_messages_come_in_bursts() -> None:

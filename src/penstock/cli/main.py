@@ -20,7 +20,7 @@ HELP = """Penstock distributes market data: in microseconds on a host, and witho
 
 \b
 Start here:
-  penstock demo --kill-active           a whole plant with measurements; its active adapter is killed
+  penstock demo                         the critical path, then a whole plant; an adapter is killed
   penstock init DIR; penstock up DIR/plant.toml     make and run a first plant
   penstock top DIR/plant.toml           watch nodes, streams, consumers, rates, losses
   penstock console --config DIR/plant.toml          the same in the browser, with live quotes

@@ -6,7 +6,6 @@ import msgspec
 
 from penstock.demo.layout import Layout
 from penstock.demo.reports import ArchiveReport, ArchiveResult, ArchiveTask
-from penstock.node.member import Member
 from penstock.node.process import STOP
 from penstock.node.supervisor import Supervisor
 
@@ -34,7 +33,7 @@ class Archiving:
             audit_log=str(layout.audit_log),
         )
         arguments = [msgspec.json.encode(task).decode()]
-        self._member = supervisor.add(Member("pipeline", "penstock.demo.pipeline:main", arguments, self._take))
+        self._member = supervisor.start("pipeline", "penstock.demo.pipeline:main", arguments, self._take)
 
     @property
     def fault(self) -> str:

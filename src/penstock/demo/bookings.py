@@ -38,7 +38,7 @@ class Bookings:
         )
         clearing = ClearingTask(layout.url, str(directory / f"{CLEARING}.toml"), layout.router, ENDPOINT)
         self.members = [
-            supervisor.add(Member(name, f"penstock.demo.booking:{what}", [msgspec.json.encode(task).decode()], take))
+            supervisor.start(name, f"penstock.demo.booking:{what}", [msgspec.json.encode(task).decode()], take)
             for name, what, task, take in (
                 (BOOKING, "book", booking, self._take_booked),
                 (CLEARING, "clear", clearing, self._take_cleared),
@@ -103,6 +103,14 @@ class Bookings:
             return ["[red]message routers[/red]", "[red]none is active[/red]"]
         acknowledged = f"acknowledged {self.booked.acknowledged:,}"
         return [active.name, acknowledged, "", f"{self.cleared.delivered:,}"]
+
+    def summary(self) -> str:
+        """Return the line for the summary."""
+        lost = f"[red]{self.lost:,} lost[/red]" if self.lost else "0 lost"
+        return (
+            f"{BOOKING} → {CLEARING} (assured, by a pair of routers): {self.booked.acknowledged:,} of "
+            f"{self.booked.published:,} trades acknowledged, {self.cleared.distinct:,} received; {lost}"
+        )
 
     def lines(self) -> list[str]:
         """Return the lines for the summary."""

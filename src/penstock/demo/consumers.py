@@ -47,7 +47,7 @@ class Consumer:
             self.per_second,
         )
         arguments = [msgspec.json.encode(task).decode()]
-        self.member = supervisor.add(Member(self.name, "penstock.demo.consumer:main", arguments, self.take))
+        self.member = supervisor.start(self.name, "penstock.demo.consumer:main", arguments, self.take)
 
     def take(self, line: bytes) -> None:
         told = msgspec.json.decode(line, type=Subscribed | ConsumerReport)

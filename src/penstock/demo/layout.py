@@ -95,7 +95,7 @@ class Layout(msgspec.Struct, frozen=True):
     """Accounts of the filter module, the tree's agents and the message routers, if enabled."""
 
     filter: str
-    """Control address of the filter module."""
+    """Control address of the filter module; empty without one."""
 
     nodes: dict[str, str]
     """Address of each distribution node for consumers, as host:port."""
@@ -121,16 +121,18 @@ def write_layout(directory: Path, options: DemoOptions, *, ports: Ports | None =
     also send and receive the assured messages and publish in the tree."""
     ports = ports or Ports.free()
     subscribers = [user] if user else [f"subscriber-{number + 1}" for number in range(options.subscribers)]
-    receivers = [*subscribers, *CONSUMERS]
+    nodes, consumers = (NODES, CONSUMERS) if options.nodes else ((), {})
+    receivers = [*subscribers, *consumers]
     roles = {"feed": "adapter", OPERATIONS: "administrator", **dict.fromkeys(receivers, "")}
-    roles |= dict.fromkeys((FILTER, *NODES), "filter")
+    if options.nodes:
+        roles |= dict.fromkeys((FILTER, *nodes), "filter")
     if options.tree:
         roles |= {TREE: "filter", VISITOR: ""}
     if options.router:
         roles |= {ROUTER: "filter", BOOKING: "", CLEARING: ""}
     entries = [_make_client(directory, name, role) for name, role in roles.items()]
     policy = directory / "policy.toml"
-    write_file(policy, _policy(entries, [*receivers, *NODES], options, user).encode())
+    write_file(policy, _policy(entries, [*receivers, *nodes], options, user).encode())
     adapters = "".join(
         _ADAPTER.format(name=name, channel=_inline(channel), port=port, journal=_journal(name, options))
         for name, port, channel in zip(ADAPTERS, ports.peers, ports.published, strict=True)
@@ -146,10 +148,7 @@ def write_layout(directory: Path, options: DemoOptions, *, ports: Ports | None =
             lines=", ".join(map(_inline, ports.lines)),
             request_port=ports.request,
             adapters=adapters,
-            filter=FILTER,
-            filter_port=ports.filter,
-            accounts=_accounts(FILTER, options),
-            nodes=_NODES.format(topics=TOPICS, ports=ports.nodes, websocket_port=ports.websocket, names=NODES),
+            nodes=_nodes(options, ports) if options.nodes else "",
             tree=_tree(options, ports) if options.tree else "",
             router=routed.document,
             spin=str(options.spin).lower(),
@@ -167,12 +166,12 @@ def write_layout(directory: Path, options: DemoOptions, *, ports: Ports | None =
         [directory / f"{name}.toml" for name in subscribers],
         [directory / JOURNAL.format(name) for name in ADAPTERS],
         [directory / ACCOUNTS.format(name) for name in _accountants(options)],
-        f"127.0.0.1:{ports.filter}",
-        {name: f"127.0.0.1:{port}" for name, port in zip(NODES, ports.nodes, strict=True)},
+        f"127.0.0.1:{ports.filter}" if options.nodes else "",
+        {name: f"127.0.0.1:{port}" for name, port in zip(nodes, ports.nodes, strict=False)},
         directory / "state" / ADMIN / FILE_NAME,
         directory / f"{OPERATIONS}.toml",
         routed.places,
-        list(WELL_KNOWN[: min(options.symbols, BOOKED_MAX)]) if options.router else [],
+        list(WELL_KNOWN)[: min(options.symbols, BOOKED_MAX)] if options.router else [],
     )
 
 
@@ -197,6 +196,19 @@ def _policy(entries: list[str], receivers: list[str], options: DemoOptions, user
         rules += f"\n[[rule]]\nwho = {[BOOKING, *users]}\nreceive = {TOPICS}\nsend = {booked}\n"
         rules += f"\n[[rule]]\nwho = {[CLEARING, *users]}\nreceive = {queued}\n"
     return "\n".join([*entries, rules])
+
+
+def _nodes(options: DemoOptions, ports: Ports) -> str:
+    """Return the filter module and the distribution nodes."""
+    return _NODES.format(
+        filter=FILTER,
+        filter_port=ports.filter,
+        accounts=_accounts(FILTER, options),
+        topics=TOPICS,
+        ports=ports.nodes,
+        websocket_port=ports.websocket,
+        names=NODES,
+    )
 
 
 def _tree(options: DemoOptions, ports: Ports) -> str:
@@ -231,7 +243,11 @@ def _routing(options: DemoOptions, ports: Ports) -> Routing:
 
 def _accountants(options: DemoOptions) -> list[str]:
     """Return the nodes that write accounts."""
-    return [FILTER, *((ROOT, *AGENTS) if options.tree else ()), *(ROUTERS if options.router else ())]
+    return [
+        *((FILTER,) if options.nodes else ()),
+        *((ROOT, *AGENTS) if options.tree else ()),
+        *(ROUTERS if options.router else ()),
+    ]
 
 
 def _journal(name: str, options: DemoOptions) -> str:
@@ -269,12 +285,7 @@ id = 1
 name = "totalview"
 lines = [{lines}]
 request = {{ host = "127.0.0.1", port = {request_port} }}
-{adapters}
-[[filter]]
-name = "{filter}"
-control.port = {filter_port}
-admin = {{ credentials = "filter.toml" }}
-{accounts}{nodes}{tree}{router}
+{adapters}{nodes}{tree}{router}
 [[player]]
 name = "{player}"
 lines = [{lines}]
@@ -286,6 +297,11 @@ generate = {{ seed = {seed}, symbols = {symbols}, messages = {messages} }}
 """
 
 _NODES = """
+[[filter]]
+name = "{filter}"
+control.port = {filter_port}
+admin = {{ credentials = "filter.toml" }}
+{accounts}
 [[plant]]
 name = "{names[0]}"
 control.port = {ports[0]}

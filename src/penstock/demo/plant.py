@@ -25,6 +25,7 @@ import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.config import load_toml
+from penstock.base.files import make_directory
 from penstock.base.histogram import LatencyHistogram
 from penstock.demo.archiving import Archiving
 from penstock.demo.bookings import Bookings
@@ -138,11 +139,14 @@ class DemoPlant:
         self._open = ExitStack()
         directory = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
         self._keep = keep or directory
+        self.logs = self._keep / "logs"
+        """One file for each process."""
+        make_directory(self.logs)
         self.archiving: Archiving | None = None
         self._layout: Layout = write_layout(directory, options)
-        self.running = self._open.enter_context(RunningPlant(Plant.load(self._layout.plant), log_level="ERROR"))
+        self.running = self._open.enter_context(RunningPlant(Plant.load(self._layout.plant), logs=self.logs))
         self.subscribers = self._make_subscribers()
-        self.consumers = make_consumers(self._layout)
+        self.consumers = make_consumers(self._layout) if options.nodes else []
         self.bookings = (
             Bookings(self._layout, [self.running.nodes[name] for name in ROUTERS]) if options.router else None
         )
@@ -155,6 +159,8 @@ class DemoPlant:
 
     def _make_subscribers(self) -> list[Subscriber]:
         names = [path.stem for path in self._layout.credentials]
+        if not self.options.nodes:
+            return [Subscriber(name, TOPICS, is_filtered=False) for name in names]
         if len(names) == 1:
             return [Subscriber(names[0], TOPICS, is_filtered=True)]
         filtered = [Subscriber(name, FILTERED_TOPICS, is_filtered=True) for name in names[:-1]]
@@ -205,13 +211,15 @@ class DemoPlant:
                 each.fault = each.member.fault
 
     def kill_active(self) -> str:
-        """Kill the active adapter with kill -9 while messages flow; return its name, or "" if none is active."""
-        return self._kill(self.running.active())
+        """Kill the active adapter with kill -9 while messages flow; return its name, or "" if none is active, or if no
+        backup is synchronised yet."""
+        is_ready = any(each.member and each.status and each.status.is_synchronised for each in self.running.adapters())
+        return self._kill(self.running.active()) if is_ready else ""
 
     def kill_filter(self) -> str:
         """Kill the filter module, which the supervisor restarts."""
-        status = self.filter.filtering
-        if status is None or not (name := self._kill(self.filter)):
+        module = self.filter
+        if module is None or (status := module.filtering) is None or not (name := self._kill(module)):
             return ""
         self._filtered_before.append(status)
         return name
@@ -231,14 +239,15 @@ class DemoPlant:
         return node.name
 
     @property
-    def filter(self) -> NodeProcess:
-        return self.running.nodes[FILTER]
+    def filter(self) -> NodeProcess | None:
+        """The filter module; None if the plant has none."""
+        return self.running.nodes.get(FILTER)
 
     @property
     def filtered(self) -> Passed:
         """Return the totals of the filter modules."""
         passed = Passed()
-        for status in (*self._filtered_before, self.filter.filtering):
+        for status in (*self._filtered_before, self.filter.filtering if self.filter else None):
             if status is not None:
                 passed.add(status)
         return passed
@@ -280,9 +289,9 @@ class DemoPlant:
     @property
     def is_recovering(self) -> bool:
         """True if the filter module or a message router was killed and has not delivered anything since."""
-        status = self.filter.filtering
-        is_back = self.filter.starts > len(self._filtered_before) and status is not None and status.passed > 0
-        is_filtering = is_back or not self._filtered_before
+        is_filtering = not self._filtered_before
+        if (module := self.filter) is not None and module.starts > len(self._filtered_before):
+            is_filtering |= module.filtering is not None and module.filtering.passed > 0
         return not is_filtering or (self.bookings is not None and self.bookings.is_recovering)
 
     def finish(self) -> None:
@@ -336,8 +345,8 @@ class DemoPlant:
             place = self._layout.filter if each.is_filtered else NONE
             task = SubscriberTask(self._layout.url, str(credentials), each.topics, place)
             arguments = [msgspec.json.encode(task).decode()]
-            each.member = self.running.supervisor.add(
-                Member(each.name, "penstock.demo.subscriber:main", arguments, each.take)
+            each.member = self.running.supervisor.start(
+                each.name, "penstock.demo.subscriber:main", arguments, each.take
             )
         return self._wait(
             lambda: all(each.is_ready for each in self.subscribers), is_over, "a subscriber did not start"

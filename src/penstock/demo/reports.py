@@ -25,11 +25,14 @@ class DemoOptions(Config, frozen=True):
     pipeline: bool = False
     """Whether published messages are archived and audited; enables the adapters' journals."""
 
+    nodes: bool = True
+    """Whether to run a filter module, a ticker plant, a multiplexer and an edge cache."""
+
     tree: bool = True
     """Whether to run a distribution tree and a console."""
 
     router: bool = True
-    """Whether to run message routers, with trades passing them."""
+    """Whether to run message routers, with trades passing them; the trades come from the multiplexer."""
 
     spin: bool = False
     """Whether adapters poll instead of sleeping: faster, and a whole core each."""

@@ -5,6 +5,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from penstock.base.files import create_or_open
 
 LINE_SIZE_MAX = 1 << 20
 END_SECONDS = 5.0
@@ -13,8 +16,17 @@ END_SECONDS = 5.0
 class Member:
     """One process of a plant. `take(line)` is called with every line of its reports, a JSON document."""
 
-    def __init__(self, name: str, main: str, arguments: Sequence[str], take: Callable[[bytes], None]) -> None:
-        """`main` is the entry point of the process, as MODULE:FUNCTION."""
+    def __init__(
+        self,
+        name: str,
+        main: str,
+        arguments: Sequence[str],
+        take: Callable[[bytes], None],
+        *,
+        log: Path | None = None,
+    ) -> None:
+        """`main` is the entry point of the process, as MODULE:FUNCTION. The file `log` gets what the process writes to
+        standard error; by default, standard error is the supervisor's."""
         self.name = name
         self.is_running = True
         self.fault = ""
@@ -22,13 +34,19 @@ class Member:
         self._take = take
         self._pending = b""
         module, function = main.split(":")
-        # a process group of its own: Ctrl-C in the terminal only reaches the supervisor
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", f"from {module} import {function}; {function}()", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            process_group=0,
-        )
+        errors = None if log is None else create_or_open(log, os.O_WRONLY | os.O_APPEND)
+        try:
+            # a process group of its own: Ctrl-C in the terminal only reaches the supervisor
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", f"from {module} import {function}; {function}()", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                process_group=0,
+            )
+        finally:
+            if errors is not None:
+                os.close(errors)
 
     @property
     def pid(self) -> int:

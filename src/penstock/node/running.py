@@ -8,6 +8,7 @@ with RunningPlant(Plant.load(path)) as running:
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -108,10 +109,11 @@ class RunningPlant:
     """Runs all nodes of a plant. A node that dies is restarted after a pause (node/restarts.py); an adapter returns
     as a backup."""
 
-    def __init__(self, plant: Plant, *, log_level: str = "INFO") -> None:
+    def __init__(self, plant: Plant, *, log_level: str = "INFO", logs: Path | None = None) -> None:
+        """Logs of the nodes go to files in the existing directory `logs`; by default, to standard error."""
         self.plant = plant
         self.nodes = {name: NodeProcess(name) for name in plant.nodes}
-        self.supervisor = Supervisor(self._ended)
+        self.supervisor = Supervisor(self._ended, logs=logs)
         self.ordered: set[str] = set()
         """Nodes that were killed on purpose."""
         self._log_level = log_level
@@ -253,7 +255,7 @@ class RunningPlant:
         node.restarts.started()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]
         main = MAINS.get(type(self.plant.node(node.name)), MAIN)
-        node.member = self.supervisor.add(Member(node.name, main, arguments, node.take))
+        node.member = self.supervisor.start(node.name, main, arguments, node.take)
         log.info("node_started", node=node.name, pid=node.member.pid, starts=node.starts)
 
     def _ended(self, member: Member) -> None:

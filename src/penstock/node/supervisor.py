@@ -2,7 +2,8 @@
 
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -17,14 +18,19 @@ STOP_SECONDS = 20.0
 class Supervisor:
     """Leaving its `with` block ends every process. If the supervisor's process dies, the others end by themselves."""
 
-    def __init__(self, ended: Callable[[Member], None] = lambda member: None) -> None:
-        """`ended` is called when a process has ended by itself."""
+    def __init__(self, ended: Callable[[Member], None] = lambda member: None, *, logs: Path | None = None) -> None:
+        """`ended` is called when a process has ended by itself. Logs of processes go to files in the existing directory
+        `logs`; by default, to standard error."""
         self.members: list[Member] = []
+        self._logs = logs
         self._listeners: list[OrderListener] = []
         self._ended = ended
         self._selector = selectors.DefaultSelector()
 
-    def add(self, member: Member) -> Member:
+    def start(self, name: str, main: str, arguments: Sequence[str], take: Callable[[bytes], None]) -> Member:
+        """Start a process; its entry point is `main` (MODULE:FUNCTION), and its reports go to `take`."""
+        log = None if self._logs is None else self._logs / f"{name}.log"
+        member = Member(name, main, arguments, take, log=log)
         self.members.append(member)
         self._selector.register(member, selectors.EVENT_READ, member)
         return member

@@ -1,10 +1,14 @@
-"""The summary of the demo's messages for each subscriber."""
+"""What the demo says at its end: a summary of one screen, and the details for `--report`."""
 
-from penstock.base.clock import NS_PER_US
+import os
+
+from penstock.base.clock import NS_PER_MS, NS_PER_US
+from penstock.base.words import counted
 from penstock.demo.consumers import difference
 from penstock.demo.layout import TOPICS
 from penstock.demo.plant import DemoPlant, Subscriber
-from penstock.demo.verdicts import is_exchange_slow, lost, rate_to_try
+from penstock.demo.routing import ROUTERS
+from penstock.demo.verdicts import has_all, is_exchange_slow, lost, rate_to_try
 
 PERCENTILES = (50, 99, 99.9)
 UNKNOWN = "no subscriber got everything for a comparison"
@@ -63,4 +67,88 @@ def overload(plant: DemoPlant, ran_seconds: float) -> list[str]:
     rate = rate_to_try(plant, is_slow=is_slow)
     if rate is not None:
         lines.append(f"[red]This machine was too slow for this rate: try --rate {rate}[/red]")
+    return lines
+
+
+def details(plant: DemoPlant, ran_seconds: float) -> list[str]:
+    """Describe every process of the whole plant: the report, for which the summary has no room."""
+    sent = plant.exchange.sent
+    lines = [
+        (
+            f"In {ran_seconds:.1f} s the exchange sent {sent:,} messages on two lines; "
+            f"the adapters made {plant.made:,} application messages of them."
+        )
+    ]
+    lines += overload(plant, ran_seconds)
+    for each in plant.subscribers:
+        lines += account(plant, each)
+    lines += filtered(plant)
+    lines.append("Through the ticker plant, each at its own pace:")
+    lines += [f"  {each.line(plant.published, ran_seconds)}" for each in plant.consumers]
+    lines += _tree_lines(plant)
+    if plant.bookings is not None:
+        lines += plant.bookings.lines()
+    for kill in plant.kills:
+        lines.append(_aftermath(plant, kill.node))
+        for each in plant.subscribers:
+            at_kill, otherwise = plant.gap_at_kill_ns(each, kill) / NS_PER_MS, plant.gap_otherwise_ns(each) / NS_PER_MS
+            lines.append(
+                f"  {each.name}: longest gap between two deliveries {at_kill:,.1f} ms around the kill, "
+                f"{otherwise:,.1f} ms in an ordinary second"
+            )
+    lines.append("Latencies are in µs from an adapter's receipt of the source message to the subscriber's Python code.")
+    return lines
+
+
+def _tree_lines(plant: DemoPlant) -> list[str]:
+    agents = plant.agents
+    root = next((each for each in agents.values() if each.state == "root"), None)
+    if root is None:
+        return []
+    numbered = sum(stream.last for stream in root.streams)
+    # from their paths, because at the end some agents have already lost their parents
+    below = [f"{each.name} below {each.path[-2]}" for each in agents.values() if len(each.path) > 1]
+    return [
+        f"Through the tree, {numbered:,} quotes and trades, each numbered once by its root:",
+        f"  {', '.join(below)}",
+    ]
+
+
+def _aftermath(plant: DemoPlant, name: str) -> str:
+    if name in ROUTERS:
+        bookings, starts = plant.bookings, plant.running.nodes[name].starts
+        active = f"{bookings.active.name} is active, in epoch {bookings.epoch}" if bookings and bookings.active else ""
+        return f"{name} was the active message router and was killed with -9: {starts} starts; {active}."
+    if plant.filter is not None and name == plant.filter.name:
+        return f"{name} was killed with -9 and started again: {plant.running.nodes[name].starts} starts."
+    new = next((node.name for node in plant.running.adapters() if node.name != name), "nobody")
+    return f"{name} was the active adapter and was killed with -9; {new} took over."
+
+
+def machine() -> str:
+    """Describe the machine and its load, because both decide what latencies mean."""
+    cores = counted(len(os.sched_getaffinity(0)), "core")
+    return f"{cores}, load average {os.getloadavg()[0]:.1f}"
+
+
+def summary(plant: DemoPlant, ran_seconds: float) -> list[str]:
+    """Describe the run of the whole plant on one screen."""
+    nodes = sum(node.starts > 0 for node in plant.running.nodes.values())
+    lines = [
+        f"In {ran_seconds:.1f} s the exchange sent {plant.exchange.sent:,} messages; the adapters made {plant.made:,}.",
+        f"{nodes} nodes and their consumers share {machine()}: latencies are those of a loaded machine.",
+    ]
+    lines += overload(plant, ran_seconds)
+    for each in plant.subscribers:
+        how = "through the filter module" if each.is_filtered else "by multicast, everything"
+        p50, p99 = (each.latency.percentile(q) / NS_PER_US for q in (50, 99))
+        verdict = "complete" if has_all(plant, each) else "[red]not complete[/red]"
+        lines.append(
+            f"  {each.name} ({how}): {each.messages:,}, {verdict}, {lost(each):,} lost; "
+            f"p50 {p50:,.0f} µs, p99 {p99:,.0f} µs"
+        )
+    lines += [f"  {each.line(plant.published, ran_seconds)}" for each in plant.consumers]
+    if plant.bookings is not None:
+        lines.append(f"  {plant.bookings.summary()}")
+    lines += [f"  {_aftermath(plant, kill.node)}" for kill in plant.kills]
     return lines

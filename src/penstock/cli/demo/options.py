@@ -1,6 +1,5 @@
 """The options of `penstock demo`."""
 
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,13 @@ from penstock.demo.reports import DemoOptions
 class DemoCommandOptions:
     """The options as given on the command line."""
 
-    seconds: Annotated[float, typer.Option(min=0.1, help="Duration. Default: until Ctrl-C.")] = float("inf")
+    seconds: Annotated[
+        float,
+        typer.Option(min=0.1, help="Duration of the whole plant; inf: until Ctrl-C."),
+    ] = 20.0
+    critical_path: Annotated[
+        bool, typer.Option("--critical-path/--no-critical-path", help="First run the critical path alone.")
+    ] = True
     rate: Annotated[float, typer.Option(min=1, max=5_000_000, help="Messages per second of the exchange.")] = 10_000
     subscribers: Annotated[
         int,
@@ -27,7 +32,8 @@ class DemoCommandOptions:
     kill_active: Annotated[
         bool,
         typer.Option(
-            "--kill-active", help="Kill the active adapter during the run, and report the effect on subscribers."
+            "--kill-active",
+            help="Also kill the active adapter of the whole plant, and report the effect.",
         ),
     ] = False
     kill_filter: Annotated[
@@ -48,16 +54,15 @@ class DemoCommandOptions:
         False
     )
     seed: Annotated[int, typer.Option(min=0, help="Seed of the generated day; equal seeds generate equal days.")] = 1
-    pipeline: Annotated[
-        bool | None,
-        typer.Option(
-            "--pipeline/--no-pipeline",
-            help="Archive the messages with Spark, and show bars and an audit. Default: if Spark is installed.",
-        ),
-    ] = None
-    keep: Annotated[Path | None, typer.Option(help="Keep the archive and the audit's page in this new directory.")] = (
-        None
+    spark: Annotated[bool, typer.Option("--spark", help="Archive the messages with Spark, and audit the archive.")] = (
+        False
     )
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep logs, the archive and the audit's page in this new directory.")
+    ] = None
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.HTML", help="Write the details of every process to this page.")
+    ] = None
 
     def of_plant(self) -> DemoOptions:
         return DemoOptions(
@@ -69,9 +74,5 @@ class DemoCommandOptions:
             router=self.router,
             spin=self.spin,
             seed=self.seed,
-            pipeline=_has_spark() if self.pipeline is None else self.pipeline,
+            pipeline=self.spark,
         )
-
-
-def _has_spark() -> bool:
-    return importlib.util.find_spec("pyspark") is not None

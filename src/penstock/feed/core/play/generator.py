@@ -9,6 +9,7 @@ never crossed; times never go back. The day begins with the directory, has cross
 and resumptions, corrections, and ends with empty books. Prices and sizes are invented.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -28,11 +29,13 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FOUR_LETTERS = 26**4
 SCRAMBLE = 181_081  # shares no factor with 26, so every combination of four letters comes once
 
-WELL_KNOWN = (
-    "AAPL", "MSFT", "NVDA", "AMZN", "TSLA", "META", "GOOGL", "AMD", "INTC", "CSCO", "NFLX", "ADBE", "PEP", "COST",
-    "AVGO", "QCOM", "TXN", "AMGN", "SBUX", "MDLZ", "GILD", "ADP", "BKNG", "VRTX", "REGN", "MU", "LRCX", "PANW",
-)  # fmt: skip
-"""Names of the most popular symbols, which readers recognise."""
+WELL_KNOWN = {
+    "AAPL": 228, "MSFT": 427, "NVDA": 136, "AMZN": 201, "TSLA": 342, "META": 561, "GOOGL": 172, "AMD": 138, "INTC": 24,
+    "CSCO": 57, "NFLX": 883, "ADBE": 518, "PEP": 161, "COST": 943, "AVGO": 167, "QCOM": 159, "TXN": 201, "AMGN": 291,
+    "SBUX": 98, "MDLZ": 65, "GILD": 89, "ADP": 303, "BKNG": 5_014, "VRTX": 468, "REGN": 751, "MU": 101, "LRCX": 72,
+    "PANW": 391,
+}  # fmt: skip
+"""The most popular symbols, which readers recognise, and plausible prices in dollars."""
 
 
 class GeneratorConfig(Config, frozen=True):
@@ -91,15 +94,12 @@ class ItchGenerator:
 
 def _market(symbols: int) -> list[tuple[str, int]]:
     """Names and prices of the symbols."""
-    names = list(WELL_KNOWN[:symbols])
-    known = set(names)
+    prices = dict(itertools.islice(WELL_KNOWN.items(), symbols))
     number = 0
-    while len(names) < symbols:
+    while len(prices) < symbols:
         number += 1
-        name = _letters(number * SCRAMBLE % FOUR_LETTERS)
-        if name not in known:
-            names.append(name)
-    return [(name, (5 + number * 7919 % 395) * PRICE_UNIT) for number, name in enumerate(names)]
+        prices.setdefault(_letters(number * SCRAMBLE % FOUR_LETTERS), 5 + len(prices) * 7919 % 395)
+    return [(name, price * PRICE_UNIT) for name, price in prices.items()]
 
 
 def _letters(number: int) -> str:
