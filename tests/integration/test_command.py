@@ -4,14 +4,16 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from children import child_environment
 from command_here import run_here
 from integration.command_kit import COMMAND
 from penstock.bench.catalogue import BENCHES, Bench
-from penstock.cli.main import COMMANDS
+from penstock.cli.main import COMMANDS, SUMMARIES
 
 
 def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
@@ -35,6 +37,32 @@ def test_every_command_explains_itself(command: str) -> None:
 
 def test_version() -> None:
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\n", run("--version").stdout)
+    assert run("-V").stdout == run("--version").stdout
+
+
+def test_the_list_of_commands_is_complete_and_imports_none_of_them() -> None:
+    assert list(SUMMARIES) == list(COMMANDS)
+    program = (
+        "import sys; sys.argv[1:] = ['--help']\n"
+        "from penstock.cli.main import COMMANDS, main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "files = {place.partition(':')[0] for place in COMMANDS.values()}\n"
+        "print([each for each in files if f'penstock.cli.{each}' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=child_environment(), capture_output=True, text=True)
+    assert done.stdout.endswith("\n[]\n"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("group", ["admin", "pipeline", "feed"])
+def test_summaries_of_commands_are_not_cut(group: str) -> None:
+    listed = run_here(group, "--help").stdout.partition("Commands:")[2]
+    assert listed
+    assert "..." not in listed
+
+
+def test_a_mistyped_command_is_suggested() -> None:
+    assert "Did you mean 'sub'?" in run_here("sbu").stderr
 
 
 def test_output_that_nobody_reads_ends_quietly() -> None:

@@ -51,3 +51,12 @@ def test_spark_is_an_attribute_that_loads_when_it_is_used() -> None:
     program = "import sys, penstock; assert 'penstock.spark' not in sys.modules; print(penstock.spark.session.__name__)"
     done = subprocess.run([sys.executable, "-c", program], env=child_environment(), capture_output=True, text=True)
     assert done.stdout == "session\n", done.stderr
+
+
+def test_a_minimal_plant_has_an_exchange_two_adapters_and_the_administration_server(tmp_path: Path) -> None:
+    directory = tmp_path / "plant.d"
+    made = run_here("init", directory, "--minimal")
+    assert made.returncode == 0, made.stderr
+    assert list(Plant.load(directory / "plant.toml").nodes) == ["admin", "adapter-a", "adapter-b", "exchange"]
+    assert f"penstock sub --connect penstock://127.0.0.1:7400 --credentials {directory}/alice.toml" in made.stdout
+    assert "--filter" not in made.stdout

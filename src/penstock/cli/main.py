@@ -16,6 +16,8 @@ from penstock.base import PenstockError, log
 LogStyle: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
+SUMMARY_SIZE_MAX = 400
+
 HELP = """Penstock distributes market data: in microseconds on a host, and without a broker on a network.
 
 \b
@@ -72,8 +74,52 @@ COMMANDS = {
 }
 """The location of each command: a module of penstock.cli, and its function or group."""
 
+SUMMARIES = {
+    "demo": "Run Penstock on this machine, and measure latency and losses.",
+    "init": "Write a first plant to try and to change.",
+    "up": "Run every node of a plant on this machine.",
+    "node": "Run one node of a plant on this machine.",
+    "top": "Show the nodes of a plant: rates, latencies, losses.",
+    "console": "Serve the console of a plant to browsers.",
+    "pub": "Publish messages from standard input.",
+    "sub": "Show messages and losses in order.",
+    "capture": "Record the messages of a channel in a journal.",
+    "adapter": "Run a feed adapter.",
+    "filter": "Run a filter module for the applications of this host.",
+    "plant": "Run a ticker plant.",
+    "mux": "Run a multiplexer for the consumers of this host.",
+    "edge": "Run an edge cache for screens and browsers.",
+    "agent": "Run an agent of a distribution tree; show and operate trees.",
+    "router": "Run a message router; show and operate pairs.",
+    "queue": "List, create, fill and drain the queues of a message router.",
+    "witness": "Run the witness of a pair of message routers.",
+    "sim": "Run a simulated plant with faults, from a seed.",
+    "bench": "Measure Penstock on this machine, beside peers.",
+    "admin": "Run the administration server; credentials and policies.",
+    "model": "Show and check message models.",
+    "convert": "Check converter tables, and try them on a file.",
+    "clock": "Measure the offset between the clocks of two hosts.",
+    "journal": "List, verify, print and serve journals.",
+    "feed": "Generate, inspect, play and receive exchange feeds.",
+    "pipeline": "Archive captures and feeds as tables with Spark.",
+}
+"""One line for each command, so that `penstock --help` imports none of them."""
 
-class Commands(TyperGroup):
+
+class Group(TyperGroup):
+    """A group of commands that shows whole summaries."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self.summaries(ctx))
+
+    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+        """The names of the commands, and the first sentences of their help."""
+        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, each.get_short_help_str(SUMMARY_SIZE_MAX)) for name, each in named if each is not None]
+
+
+class Commands(Group):
     """Imports only the requested command: importing all of them takes longer than most commands run."""
 
     def __init__(self, **settings: Any) -> None:
@@ -84,13 +130,16 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return load_command(cmd_name) if cmd_name in COMMANDS else None
 
+    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+        return list(SUMMARIES.items())
+
 
 def load_command(name: str) -> object:
     file, _, attribute = COMMANDS[name].partition(":")
     found = getattr(import_module(f"penstock.cli.{file}"), attribute)
     alone = typer.Typer(**SETTINGS)
     if isinstance(found, typer.Typer):
-        alone.add_typer(found, name=name)
+        alone.add_typer(found, name=name, cls=Group)
     else:
         alone.command(name)(found)
     return get_group(alone).commands[name]
@@ -102,7 +151,7 @@ SETTINGS: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 
-app = typer.Typer(cls=Commands, help=HELP, no_args_is_help=True, add_completion=False, **SETTINGS)
+app = typer.Typer(cls=Commands, help=HELP, no_args_is_help=True, add_completion=True, **SETTINGS)
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -114,13 +163,15 @@ def _show_version(is_wanted: bool) -> None:
 @app.callback()
 def options(
     log_style: Annotated[LogStyle, typer.Option(help="The format of logs on standard error.")] = "text",
-    log_level: Annotated[LogLevel, typer.Option(help="The lowest level of logs to show.")] = "INFO",
+    log_level: Annotated[
+        LogLevel | None, typer.Option(help="The lowest level of logs to show. Default: INFO; of `up`: WARNING.")
+    ] = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("-V", "--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Options before the command's name."""
-    log.configure(style=log_style, level=log_level)
+    log.configure(style=log_style, level=log_level or "INFO")
 
 
 def main() -> None:

@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from penstock.admin.config import AdminConfig
 from penstock.base.errors import ConfigurationError
 from penstock.base.files import make_directory, share_with_group
+from penstock.base.log import configure
 from penstock.base.words import counted
 from penstock.cli.common.interrupt import interruptible
-from penstock.demo.layout import EDGE, ENDPOINT, MUX, PREFIX, write_layout
+from penstock.demo.layout import EDGE, ENDPOINT, MUX, PREFIX, Layout, write_layout
 from penstock.demo.ports import FIRST_DEFAULT, PORTS, Ports
 from penstock.demo.reports import DemoOptions
 from penstock.node.checking import check_files
@@ -25,12 +27,14 @@ from penstock.web.live.process import run_console
 
 
 def up(
+    context: typer.Context,
     plant: Annotated[Path, typer.Argument(metavar="PLANT.TOML", help="The plant's document.")],
     check: Annotated[bool, typer.Option("--check", help="Check the document, list its nodes, and exit.")] = False,
 ) -> None:
     """Run every node of a plant on this machine, each in its own process; Ctrl-C stops all of them.
 
-    A node that dies is restarted after a pause, which grows if it dies again; an adapter returns as a backup.
+    A node that dies is restarted after a pause, which grows if it dies again; an adapter returns as a backup. Nodes log
+    warnings; `penstock --log-level INFO up` shows all they log.
     """
     described = Plant.load(plant)
     if check:
@@ -38,14 +42,16 @@ def up(
         for name, config in described.nodes.items():
             typer.echo(f"{name}: {re.sub('(Module|Node)?Config$', '', type(config).__name__).lower()}")
         return
+    level = context.find_root().params["log_level"] or "WARNING"
+    configure(style=context.find_root().params["log_style"], level=level)
     console = Console(highlight=False)
-    with interruptible() as interrupt, RunningPlant(described) as running:
+    with interruptible() as interrupt, RunningPlant(described, log_level=level) as running:
         is_started = running.start(lambda: interrupt.is_wanted)
         for node in running.nodes.values():
             if node.is_ready:
                 console.print(f"{node.name}: {node.where}")
         if is_started:
-            console.print("the plant runs; Ctrl-C ends it")
+            _tell_where(console, described, running)
         elif not interrupt.is_wanted:
             console.print("[red]a node did not become ready, so all nodes were stopped; see its log above[/red]")
         shown: dict[str, str] = {}
@@ -63,6 +69,18 @@ def up(
         Console(stderr=True, highlight=False).print(f"[red]{fault}[/red]")
     if faults:
         raise typer.Exit(1)
+
+
+def _tell_where(console: Console, plant: Plant, running: RunningPlant) -> None:
+    """Say last where to go."""
+    console.print("the plant runs; Ctrl-C ends it")
+    for node in running.nodes.values():
+        config = plant.nodes[node.name]
+        if isinstance(config, AdminConfig):
+            console.print(f"  subscribe: penstock sub --connect {node.where} --credentials FILE TOPIC", soft_wrap=True)
+        elif isinstance(config, ConsoleConfig):
+            console.print(f"  console:   {node.where}", soft_wrap=True)
+    console.print(f"  figures:   penstock top {plant.path}", soft_wrap=True)
 
 
 def _state(node: NodeProcess) -> str:
@@ -128,6 +146,10 @@ def init(
             help=f"First of the {PORTS} ports that the plant uses; the administration server listens there.",
         ),
     ] = FIRST_DEFAULT,
+    minimal: Annotated[
+        bool,
+        typer.Option("--minimal", help="Only an exchange, two feed adapters and the administration server."),
+    ] = False,
 ) -> None:
     """Write a first plant to try and to change: a generated exchange feed, two adapters, a policy and more."""
     try:
@@ -140,15 +162,32 @@ def init(
             where=str(directory),
             hint="choose a directory that does not exist yet",
         ) from None
-    options = DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=True)
+    rest = not minimal
+    options = DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=rest, nodes=rest, tree=rest, router=rest)
     ports = Ports.documented(port)
     layout = write_layout(directory, options, ports=ports, user=USER)
     (credentials,) = layout.credentials
     login = f"--connect {layout.url} --credentials {credentials}"
     typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant:\n")
     typer.echo(f"  penstock up {layout.plant}")
+    if minimal:
+        typer.echo(f"\nIn another terminal, subscribe as {USER}:\n")
+        typer.echo(f"  penstock sub {login} 'md.us.eq.AAPL.>'")
+    else:
+        _tell_ways_to_subscribe(layout, ports, login)
+    typer.echo("\nWatch and operate the plant:\n")
+    typer.echo(f"  penstock top {layout.plant}")
+    typer.echo(f"  penstock admin status --connect {layout.url} --credentials {layout.operations}")
+    if not minimal:
+        typer.echo(
+            f"\nThe console is at http://127.0.0.1:{ports.console}: log in as operations, with the secret in "
+            f"{layout.operations}."
+        )
+
+
+def _tell_ways_to_subscribe(layout: Layout, ports: Ports, login: str) -> None:
     typer.echo(
-        "\nIn other terminals, subscribe as alice: through the filter module, to records, metered, from the tree:\n"
+        f"\nIn other terminals, subscribe as {USER}: through the filter module, to records, metered, from the tree:\n"
     )
     typer.echo(f"  penstock sub {login} --filter {layout.filter} 'md.us.eq.AAPL.>'")
     typer.echo(f"  penstock sub {login} --node {layout.nodes[MUX]} --records 'md.us.eq.AAPL.quote'")
@@ -157,10 +196,3 @@ def init(
     typer.echo("\nPublish and consume assured messages:\n")
     typer.echo(f"  penstock queue publish {layout.router} {PREFIX}.trial 'a trade' {login}")
     typer.echo(f"  penstock queue drain {layout.router} {ENDPOINT} {login}")
-    typer.echo("\nWatch and operate the plant:\n")
-    typer.echo(f"  penstock top {layout.plant}")
-    typer.echo(f"  penstock admin status --connect {layout.url} --credentials {directory / 'operations.toml'}")
-    typer.echo(
-        f"\nThe console is at http://127.0.0.1:{ports.console}: log in as operations, with the secret in "
-        f"{directory / 'operations.toml'}."
-    )

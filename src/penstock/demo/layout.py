@@ -267,25 +267,30 @@ def _inline(channel: Channel) -> str:
 
 
 _PLANT = """\
+# Every key that a plant can have: docs/reference/configuration.md. Paths are relative to this file.
 name = "demo"
 
+# The stream administration server: knows clients, grants and streams. Clients connect here first.
 [[administration]]
 name = "{admin}"
 policy = "policy.toml"
 port = {admin_port}
 
+# A feed: one converter table and its adapters. `spin = true` polls: lower latency, a whole core for each adapter.
 [[feed]]
 name = "{feed}"
 table = "itch"
 spin = {spin}
 admin = {{ credentials = "feed.toml", topics = {topics} }}
 
+# What the exchange sends: lines A and B with the same messages, and the server that repeats lost ones.
 [[feed.streams]]
 id = 1
 name = "totalview"
 lines = [{lines}]
 request = {{ host = "127.0.0.1", port = {request_port} }}
 {adapters}{nodes}{tree}{router}
+# A made-up exchange, to try the plant without a real one.
 [[player]]
 name = "{player}"
 lines = [{lines}]
@@ -297,11 +302,13 @@ generate = {{ seed = {seed}, symbols = {symbols}, messages = {messages} }}
 """
 
 _NODES = """
+# A filter module: receives once for all applications of this host, and passes on what each of them wants.
 [[filter]]
 name = "{filter}"
 control.port = {filter_port}
 admin = {{ credentials = "filter.toml" }}
 {accounts}
+# Distribution nodes: a ticker plant with the newest record of every item, a multiplexer, an edge cache for screens.
 [[plant]]
 name = "{names[0]}"
 control.port = {ports[0]}
@@ -329,6 +336,7 @@ operators = ["{OPERATIONS}"]
 """
 
 _ROOT = """
+# A distribution tree: the root keeps the history of its streams, agents below it pass them on to other sites.
 [[agent]]
 name = "{name}"
 role = "root"
@@ -345,12 +353,14 @@ parent = "{parent}"
 {alternates}{common}"""
 
 _CONSOLE = """
+# The console: a page for the browser.
 [[console]]
 name = "{name}"
 port = {port}
 """
 
 _ADAPTER = """
+# An adapter: publishes on its own group; adapters of a feed keep each other in sync through `peers`.
 [[feed.adapter]]
 name = "{name}"
 publish.channel = {channel}

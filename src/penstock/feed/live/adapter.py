@@ -265,17 +265,23 @@ class LiveAdapter:
                 case PersistTerm(term):
                     self.node.spawn(self._persist(term))
                 case RoleChanged(role, term, why):
-                    log.warning("role", adapter=self.config.name, role=role, term=term, why=why)
+                    log.info("role", adapter=self.config.name, role=role, term=term, why=why)
                     self._server.service.term = term
                     if self._administration is not None:
                         self._administration.announce_term(term)
                 case SynchronisationChanged(stream_id, is_synchronised, why):
-                    log.warning("synchronised" if is_synchronised else "unsynchronised", stream=stream_id, why=why)
+                    if is_synchronised:
+                        log.info("synchronised", stream=stream_id, why=why)
+                    else:
+                        log.warning("unsynchronised", stream=stream_id, why=why)
                 case ServiceChanged(is_online, why):
                     self._is_online = is_online
                     log.error("service_changed", adapter=self.config.name, is_online=is_online, why=why)
                 case LineChanged(stream_id, line, is_silent):
-                    log.warning("line_silent" if is_silent else "line_heard", stream=stream_id, line=line)
+                    if is_silent:
+                        log.warning("line_silent", stream=stream_id, line=line)
+                    else:
+                        log.info("line_heard", stream=stream_id, line=line)
                 case _:
                     log.debug("adapter", instruction=type(instruction).__name__)
 
