@@ -63,8 +63,8 @@ class Plant:
     def confirm(self, name: str, session: str = "") -> None:
         """The client asks for the events after all that there are, and so confirms them."""
         number = self.core.state.meta.event_number
-        self.core.readers.begin(name, session or name, number, self.now_ns)
-        self.core.readers.end(session or name, self.now_ns)
+        reader = self.core.readers.begin(name, session or name, number, self.now_ns)
+        self.core.readers.end(reader, self.now_ns)
 
     def wait(self, seconds: float) -> None:
         self.now_ns += int(seconds * NS_PER_SECOND)

@@ -16,6 +16,7 @@ from penstock.admin.live.driver import AdminServer
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastReceiver
 from penstock.net.udp import Channel, free_channel
+from penstock.security.core.authentication import PUBLISHERS
 from penstock.security.core.brokering import AuthenticationChanged
 from penstock.security.live.authentication_watch import AuthenticationWatch
 from penstock.security.live.client import AdminClient
@@ -66,6 +67,27 @@ def test_a_claim_is_answered_when_receivers_know_the_publisher(server: AdminServ
         # alice is gone, and nobody waits for her
         wait_until(lambda: not server.live.service.core.readers._readers, "the end of the request for events")
         assert quill.claim_publisher("desk").epoch == 2
+
+
+@pytest.mark.spec("AUTH-2")
+def test_a_claim_does_not_wait_for_a_former_session(server: AdminServer) -> None:
+    core = server.live.service.core
+
+    def unaware(number: int) -> list[str]:
+        return core.authentication.unaware(PUBLISHERS, number, server.live.service.now_ns)
+
+    with (
+        AdminClient.connect(server.url, credentials("alice")) as alice,
+        AdminClient.connect(server.url, credentials("quill")) as quill,
+    ):
+        before = alice.authentication().events_after
+        quill.claim_publisher("desk")
+        claimed = core.state.meta.event_number
+        alice.events(before, wait_s=0)
+        assert unaware(claimed) == ["alice"]
+        alice.login()
+        alice.events(claimed, wait_s=0)
+        assert unaware(claimed) == []
 
 
 @pytest.mark.spec("AUTH-2")

@@ -208,11 +208,38 @@ def test_an_adapter_that_never_asks_for_events_delays_a_key_and_does_not_stop_it
 @pytest.mark.spec("AUTH-1")
 def test_a_reader_that_is_gone_delays_nothing() -> None:
     plant = rotating()
-    plant.core.readers.begin("bob", "bob", 0, plant.now_ns)
-    plant.core.readers.end("bob", plant.now_ns, is_gone=True)
+    reader = plant.core.readers.begin("bob", "bob", 0, plant.now_ns)
+    plant.core.readers.end(reader, plant.now_ns, is_gone=True)
     plant.confirm("feed")
     plant.wait(1.1)
     assert keys_of(changes(plant, "bob")[-1]) == ([1, 2], 2)
+
+
+@pytest.mark.spec("AUTH-1", "AUTH-2")
+def test_a_reader_that_logs_in_again_remains_the_same_reader() -> None:
+    plant = Plant()
+    plant.core.authenticate(plant.caller("bob"), plant.now_ns)
+    plant.confirm("bob", "former")
+    plant.core.claim_publisher(plant.caller("feed"), PublisherRequest(name="quotes"), plant.now_ns)
+    number, readers = plant.core.state.meta.event_number, plant.core.readers
+    open_request = readers.begin("bob", "former", number - 1, plant.now_ns)
+    readers.change_session("bob", "former", "new")
+    assert readers.behind(["bob"], number, plant.now_ns) == ["bob"]
+    readers.end(open_request, plant.now_ns)
+    readers.end(readers.begin("bob", "new", number, plant.now_ns), plant.now_ns)
+    assert readers.behind(["bob"], number, plant.now_ns) == []
+    plant.now_ns += 10 * NS_PER_SECOND + 1  # adapter_lost_s: the reader is forgotten
+    assert readers.behind(["bob"], number + 1, plant.now_ns) == []
+
+
+@pytest.mark.spec("AUTH-1", "AUTH-2")
+@pytest.mark.parametrize(("client", "former"), [("alice", "of bob"), ("bob", "unknown")])
+def test_a_login_changes_no_reader_of_another_client_or_session(client: str, former: str) -> None:
+    plant = Plant()
+    plant.confirm("bob", "of bob")
+    plant.core.readers.change_session(client, former, "new")
+    plant.core.readers.begin(client, "new", 1_000, plant.now_ns)
+    assert plant.core.readers.behind(["bob"], 1_000, plant.now_ns) == ["bob"]
 
 
 @pytest.mark.spec("AUTH-1", "AUTH-6")
@@ -244,8 +271,7 @@ def test_a_rotation_goes_on_by_its_age_after_a_restart() -> None:
 @pytest.mark.spec("AUTH-1", "AUTH-6")
 def test_a_rotation_goes_on_after_the_clock_was_set_back() -> None:
     plant = rotating()
-    plant.core.readers.begin("bob", "bob", 0, plant.now_ns)
-    plant.core.readers.end("bob", plant.now_ns)
+    plant.core.readers.end(plant.core.readers.begin("bob", "bob", 0, plant.now_ns), plant.now_ns)
     plant.now_ns -= 3_600 * NS_PER_SECOND
     plant.wait(0)
     plant.wait(9.9)

@@ -1,8 +1,8 @@
 """The events that the readers of each client have applied, according to their requests.
 
 A reader is one process that polls for events with a session of its own; several may share a client's credentials. A
-reader that asks for the events after number N has applied all events up to N. Nothing here is durable: after a restart
-the readers are known as soon as they poll again.
+reader that asks for the events after number N has applied all events up to N. A process that logs in again remains the
+same reader. Nothing here is durable: after a restart the readers are known as soon as they poll again.
 """
 
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from penstock.base.clock import NS_PER_SECOND
 
 class Reader(msgspec.Struct):
     client: str
+    session: str
     applied: int
     """The number of the last event that the reader has applied."""
     seen_ns: int
@@ -27,24 +28,31 @@ class EventReaders:
         self._started_ns = now_ns
         self._readers: dict[str, Reader] = {}  # by session
 
-    def begin(self, client: str, session: str, after: int, now_ns: int) -> None:
+    def begin(self, client: str, session: str, after: int, now_ns: int) -> Reader:
         """A reader asks for the events after this number."""
         reader = self._readers.get(session)
         if reader is None:
             self.forget_lost(now_ns)
-            reader = self._readers[session] = Reader(client, after, now_ns)
+            reader = self._readers[session] = Reader(client, session, after, now_ns)
         reader.applied, reader.seen_ns = after, now_ns
         reader.open_requests += 1
+        return reader
 
-    def end(self, session: str, now_ns: int, *, is_gone: bool = False) -> None:
+    def end(self, reader: Reader, now_ns: int, *, is_gone: bool = False) -> None:
         """The request was answered, or its reader disconnected before."""
-        reader = self._readers.get(session)
-        if reader is None:
-            return
         reader.open_requests -= 1
         reader.seen_ns = now_ns
         if is_gone and reader.open_requests <= 0:
-            del self._readers[session]
+            del self._readers[reader.session]
+
+    def change_session(self, client: str, former: str, session: str) -> None:
+        """The client has logged in again in place of a former session. Otherwise a reader of the former session, which
+        never polls again, would count as behind until it is lost."""
+        reader = self._readers.get(former)
+        if reader is not None and reader.client == client and session not in self._readers:
+            del self._readers[former]
+            reader.session = session
+            self._readers[session] = reader
 
     def behind(self, clients: Iterable[str], number: int, now_ns: int, *, publishing: Iterable[str] = ()) -> list[str]:
         """The clients with a present reader that has not applied event `number`. Clients in `publishing` are also

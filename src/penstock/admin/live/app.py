@@ -221,7 +221,10 @@ class AdminApp:
         return service.challenges.challenge(service.core.policy, client, call.caller.address, service.now_ns)
 
     async def _login(self, call: Call) -> Any:
-        return self._service.login(call.document, call.caller.address)
+        session = self._service.login(call.document, call.caller.address)
+        former = call.headers.get("authorization", "")
+        self._core.readers.change_session(call.document.client, former, f"Bearer {session.token}")
+        return session
 
     async def _subscribe(self, call: Call) -> Any:
         return self._service.decide(lambda now: self._core.subscribe(call.caller, call.document, now))
@@ -241,7 +244,7 @@ class AdminApp:
     async def _events(self, call: Call) -> Any:
         query: EventsQuery = call.query
         readers, session = self._core.readers, call.headers["authorization"]
-        readers.begin(call.caller.client, session, query.after, self._service.now_ns)
+        reader = readers.begin(call.caller.client, session, query.after, self._service.now_ns)
         self._note_applied()
         self._service.advance_keys_soon()
         polling = asyncio.ensure_future(
@@ -258,7 +261,7 @@ class AdminApp:
                 raise ClientDisconnect
             return polling.result()
         finally:
-            readers.end(session, self._service.now_ns, is_gone=leaving.done())
+            readers.end(reader, self._service.now_ns, is_gone=leaving.done())
             self._note_applied()
             for each in (polling, leaving):
                 each.cancel()
