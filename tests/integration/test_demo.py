@@ -1,4 +1,4 @@
-"""`penstock demo` and `penstock up`: whole plants of real processes, and their end in every way there is."""
+"""`penstock demo` and `penstock up`: whole plants of real processes, and every way to end them."""
 
 import contextlib
 import os
@@ -59,14 +59,14 @@ def test_the_active_adapter_is_killed_and_nobody_misses_anything() -> None:
         )
 
 
-@pytest.mark.soak  # test_filter_failures.py kills one without a whole plant around it
+@pytest.mark.soak  # test_filter_failures.py kills a filter module without a whole plant
 @pytest.mark.spec("FILT-4", "FILT-7")
 def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence() -> None:
     with running("demo", "--seconds", "3", "--kill-filter", *QUICK) as demo:
         assert demo.end() == 0, demo.out + demo.err
         assert "kill -9 of the filter module, filter" in demo.out
         assert "started again: 2 starts" in demo.out
-        assert delivered(demo)[1] == made(demo)  # the one without it has not noticed
+        assert delivered(demo)[1] == made(demo)  # the subscriber without the filter has not noticed
         found = re.search(r"subscriber-1 did not see ([\d,]+) messages .* told that ([\d,]+) may be lost", demo.out)
         assert found, demo.out
         assert 0 < number(found[1]) <= number(found[2])
@@ -76,7 +76,7 @@ def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence() -> None:
         assert received == passed + removed
 
 
-@pytest.mark.soak  # test_assured_voting.py kills one without a whole plant around it
+@pytest.mark.soak  # test_assured_voting.py kills a router without a whole plant
 @pytest.mark.spec("REPL-1", "REPL-7", "REPL-14")
 def test_the_active_message_router_is_killed_and_nothing_acknowledged_is_lost() -> None:
     with running("demo", "--seconds", "2", "--kill-router", *WITH_ROUTER) as demo:
@@ -105,7 +105,7 @@ def test_an_agent_is_killed_from_the_console_and_the_tree_heals() -> None:
         def nodes() -> dict[str, dict[str, str]]:
             return {each["node"]: each for each in browser.get("/api/picture").document["nodes"]}
 
-        parents = [""]  # of leaf-1, which leaves middle-1 by itself if middle-1 does not answer in time
+        parents = [""]  # parents of leaf-1, which leaves middle-1 by itself if middle-1 does not answer in time
         wait_until(lambda: parents.append(nodes()["leaf-1"]["parent"]) or parents[-1], "leaf-1 has a parent")
         parent = parents[-1]
         with browser.stack:
@@ -150,7 +150,8 @@ def test_nothing_outlives_a_supervisor_that_is_killed() -> None:
 
 
 def test_a_terminal_shows_a_table_and_its_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
-    """On a terminal of its own, where Ctrl-C goes to every process in the foreground: it is for the supervisor."""
+    """On a terminal of its own, where Ctrl-C goes to every process in the foreground, but only the supervisor acts on
+    it."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140", "LINES": "40", "TMPDIR": str(tmp_path)}
     on_terminal = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"

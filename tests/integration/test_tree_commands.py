@@ -86,7 +86,7 @@ def test_a_right_is_revoked_and_restored(tmp_path: Path) -> None:
         ordered("restore", root.place, "bob", *secret)
         with Reader(root.place, name="bob", guard=guard, since="oldest") as again:
             assert again.wait_for(21) == list(range(1, 22))
-        assert "error [" in refused("revoke", root.place, "bob")  # it does not know the secret
+        assert "error [" in refused("revoke", root.place, "bob")  # the caller does not know the secret
 
 
 @pytest.mark.spec("TREE-11")
