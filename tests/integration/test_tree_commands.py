@@ -61,7 +61,7 @@ def test_a_child_is_moved_returned_and_shown_below_whom_it_is(tmp_path: Path) ->
         ordered("return", right.place, "leaf")
         wait_until(lambda: left.children() == ["leaf"], "the return")
         assert f"{left.place}: the agent refuses: nobody is not below left" in refused("move", left.place, "nobody")
-        assert "is no standby" in refused("promote", left.place)
+        assert "is not a standby" in refused("promote", left.place)
         assert "either a plant or the pages" in refused("tree")
 
 

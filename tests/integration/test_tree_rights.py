@@ -163,7 +163,7 @@ def test_an_agent_with_a_token_of_another_is_refused_and_says_why(tmp_path: Path
         ):
             nodes.wait_rooted()
             wait_until(leaf.why_alone, "the reason")
-            assert "the agent leaf shows a token of nodes" in leaf.why_alone()
+            assert "agent leaf presents a token of nodes" in leaf.why_alone()
             assert root.children() == ["nodes"]
 
 
