@@ -172,7 +172,7 @@ class Receiver:
             self._positions[key] = msgspec.structs.replace(self._positions[key], was_left=True)
 
     def is_expected(self, key: StreamKey, source: Address) -> bool:
-        """True if this packet from this address is not the first known packet of the stream."""
+        """True if packets of this stream from this address are already expected: the stream is known or announced."""
         stream, expected = self._streams.get(key), self._expected.get(key)
         if stream is not None and stream.may_come_from(source, is_repair=True):
             return True
