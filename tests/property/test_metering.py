@@ -49,7 +49,7 @@ class Driver:
         self.subscribed.add(pair)
         self.sent[pair] = []
         self.metering.subscribe(pair, pair % CONSUMERS, self.intervals[pair])
-        assert not self.metering.owe(pair, self.now_ns), "an update before the refresh is in the refresh"
+        assert not self.metering.owe(pair, self.now_ns), "updates before the refresh are part of it"
         self.metering.refreshed(pair, self.now_ns)
         self.sent[pair].append((self.now_ns, self.values[pair // CONSUMERS]))
 
