@@ -125,8 +125,8 @@ cdef class RingLane(ReceivingLane):
 cdef class LaneReceiver:
     """A receiver's fast path: packets in order are delivered without Python, unless other work is due.
 
-    For that there are methods of the subclass: do_due_work() when a time has come that next_due_ns() said, or after
-    notice(); take_rest() when not all that came was in order; take() when datagrams are lost on purpose (`is_lossy`).
+    The subclass has the methods for other work: do_due_work() at the time of next_due_ns(), or after notice();
+    take_rest() if some datagrams were out of order; take() if datagrams are lost on purpose (`is_lossy`).
     """
 
     cdef public ReceivingLane lane

@@ -170,7 +170,7 @@ class LiveAgent:
             self._runner.handle(Stop("the agent ends"))
 
     def _stop_core(self) -> None:
-        """After the links, whose last notices the core handles first."""
+        """Stop the core after the links: it handles their last notices first."""
         if not self._running.has_failed:
             self._runner.handle(Noticed())
         self._runner.stop()
