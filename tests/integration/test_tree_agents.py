@@ -276,7 +276,7 @@ def test_a_child_is_moved_and_sent_back_and_misses_nothing(root: AgentHere) -> N
         assert reader.wait_for(500) == list(range(1, 501))
         with pytest.raises(PenstockError, match="nobody is not below left"):
             give_order(left.place, "move", party="nobody")
-        with pytest.raises(PenstockError, match="no standby"):
+        with pytest.raises(PenstockError, match="not a standby"):
             give_order(left.place, "promote")
 
 
