@@ -1,6 +1,7 @@
-"""Does things to an archive and dies in the midst of one.
+"""Performs operations on an archive and dies in the middle of one.
 
-When the `count`-th step of a name is reached, the process is killed as with kill -9. Without such a step it ends well.
+When the `count`-th step of a name is reached, the process is killed as with kill -9. Without such a step the process
+ends normally.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Message routers, in this process or in ones of their own."""
+"""Message routers, in this process or in processes of their own."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),))
 
 def router_config(directory: Path, *endpoints: EndpointConfig, **values: Any) -> RouterNodeConfig:
     settings = {"name": "router", "state_directory": str(directory), "endpoints": endpoints or (ORDERS,), **values}
-    settings.setdefault("reserve_bytes", 2**20)  # many routers are made, and their disks stay for a while
+    settings.setdefault("reserve_bytes", 2**20)  # many routers are created, and their directories stay for a while
     return RouterNodeConfig(**{"control": RouterAccess(port=0), **settings})
 
 

@@ -63,7 +63,7 @@ class Running:
         return self.end()
 
     def end(self) -> int:
-        """Its exit status, once it has ended; its input ends now."""
+        """The exit status of the command, once it has ended; its input is closed now."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
@@ -90,7 +90,7 @@ def running(*arguments: str, prefix: Sequence[str] = ()) -> Iterator[Running]:
 
 
 def completed(*arguments: str, given: bytes = b"") -> "subprocess.CompletedProcess[str]":
-    """A command that has ended, with all that it said; `given` was its input."""
+    """Run a command until it ends, with this input, and return its output."""
     with running(*arguments) as command:
         with contextlib.suppress(BrokenPipeError):
             command.write(given)

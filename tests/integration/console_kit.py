@@ -1,4 +1,4 @@
-"""A console over a real administration server, and browsers that are programs."""
+"""A console over a real administration server, and simulated browsers."""
 
 import contextlib
 import functools
@@ -68,7 +68,7 @@ def policy_text(rules: str = RULES) -> str:
 
 
 PASSED_OVER = ("welcome", "messages", "info", "state", "live", "receipt")
-"""News that answer no request."""
+"""Unsolicited messages, which answer no request."""
 
 
 class Answered(NamedTuple):
@@ -139,7 +139,7 @@ class Browser:
             subprotocols=[Subprotocol(subprotocol)] if subprotocol else None,
             additional_headers={**sent, **(headers or {})},
             open_timeout=PATIENCE_SECONDS,
-            close_timeout=0.5,  # who has not read all that came does not see the answer to its good-bye either
+            close_timeout=0.5,  # a client with unread messages does not see the answer to its close frame
             proxy=None,
             sock=plain,
         )
@@ -159,7 +159,7 @@ class Talk:
         return json.loads(self.socket.recv(PATIENCE_SECONDS))
 
     def ask(self, document: Any) -> Any:
-        """Send a request and return the answer; messages and news before it are skipped."""
+        """Send a request and return the answer; messages and unsolicited messages before the answer are skipped."""
         self.say(document)
         while (heard := self.hear())["kind"] in PASSED_OVER:
             continue
@@ -182,7 +182,7 @@ def close_code(socket: ClientConnection) -> int | None:
 
 
 class RunningConsole:
-    """`stream()` is what the gateway's tests talk on."""
+    """A console; `stream()` opens the connection that the gateway's tests use."""
 
     def __init__(self, directory: Path, admin: AdminServer, console: ConsoleServer, thread: LoopThread) -> None:
         self.directory = directory
@@ -192,14 +192,14 @@ class RunningConsole:
         self.stack = contextlib.ExitStack()
 
     def browser(self, name: str | None = None) -> Browser:
-        """One that is logged in, if there is a name."""
+        """A client, logged in if a name is given."""
         browser = Browser(self.console.port, self.stack)
         if name is not None:
             assert browser.log_in(name).status == 200
         return browser
 
     def stream(self, name: str = "alice", subprotocol: str = "penstock.json.1") -> Talk:
-        """The WebSocket of a user who is logged in, after its welcome."""
+        """The WebSocket of a logged-in user, after its welcome message."""
         talk = Talk(self.browser(name).socket("/ws/stream", subprotocol))
         assert talk.hear()["kind"] == "welcome"
         return talk
@@ -271,8 +271,8 @@ def supervising(running: RunningPlant) -> Iterator[None]:
 
 @contextlib.contextmanager
 def feeding(console: RunningConsole) -> Iterator[MulticastPublisher]:
-    """A registered feed that publishes what a test tells it to. Like an adapter, it follows the keys of its feed: a
-    revocation replaces them, and receivers refuse packets under the old key."""
+    """A registered feed whose messages a test publishes. Like an adapter, the feed follows its keys: a revocation
+    replaces them, and receivers refuse packets under the old key."""
     channel = free_channel()
     registered = registered_on(channel, FEED_PUBLISHER)
     config = PublisherConfig(linger_ms=1)

@@ -21,7 +21,8 @@ QUICK = "heartbeat_ms = 50\nsilence_ms = 2000\nhistory_bytes = 4194304\ntail_byt
 
 
 def tree_document(*, has_standby: bool = False) -> str:
-    """A root, two agents below it, and a leaf below each that may go to the other; perhaps a standby of the root."""
+    """A root, two agents below it, a leaf below each of these with the other one as its alternate, and optionally a
+    standby of the root."""
     names = ("root", *(("standby",) if has_standby else ()), *BELOW)
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     parts = []

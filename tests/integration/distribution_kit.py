@@ -1,4 +1,4 @@
-"""Nodes that distribute, in this process or in ones of their own, and consumers as raw as the protocol lets them be."""
+"""Distribution nodes, in this process or in processes of their own, and consumers that use the protocol directly."""
 
 import asyncio
 import contextlib
@@ -161,7 +161,7 @@ class Consumer:
     # For tests
 
     def attached(self) -> "Consumer":
-        wait_until(lambda: self.link.attached.is_set() or self.link.failure, "the node to let us in")
+        wait_until(lambda: self.link.attached.is_set() or self.link.failure, "the node to admit the consumer")
         assert self.link.failure is None, self.link.failure
         return self
 
@@ -172,12 +172,12 @@ class Consumer:
         return int(self.run(self.link.subscribe(topics, cls, per_second)))
 
     def receive(self) -> None:
-        """Take in what is in the ring."""
+        """Read the events in the ring."""
         with self._reading:
             while self.ring is not None:
                 try:
                     data = self.ring.read(0)
-                except RingClosedError:  # the node ended it; the link knows why
+                except RingClosedError:  # the node ended the connection; the link has the reason
                     return
                 if data is None:
                     return
@@ -191,7 +191,7 @@ class Consumer:
         wait_until(lambda: set(numbers) <= {each.subscription for each in self.of_kind(EventKind.LIVE)}, "the images")
 
     def sequence(self, topic: str) -> list[int]:
-        """The source numbers of a topic's records, refreshes included, as they came."""
+        """The source numbers of a topic's records, refreshes included, in order of arrival."""
         self.receive()
         model = TRADE if topic.endswith("trade") else QUOTE
         return [

@@ -1,4 +1,4 @@
-"""Clients of an edge cache by WebSocket: a polite one, and one that is only a socket."""
+"""WebSocket clients of an edge cache: one that follows the protocol, and one that is a bare socket."""
 
 import contextlib
 import json
@@ -108,7 +108,7 @@ class Screen:
         return found[0]
 
     def subscribe(self, *topics: str, number: int = 1, **more: Any) -> dict[str, Any]:
-        """Subscribe, and wait until the subscription is held and live: from then on every update arrives."""
+        """Subscribe, and wait until the subscription is live: from then on every update arrives."""
         self.say(control.Subscribe(number, list(topics), **more))
         held = self.answer("held")
         while not self._is_live(number):

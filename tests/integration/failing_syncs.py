@@ -41,7 +41,7 @@ int linkat(int one, const char *old, int two, const char *new, int flags) { retu
 
 
 def failing_syncs(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of processes that are started from now on, as soon as the file of this path is there."""
+    """Applies to processes started from now on, as soon as the file at this path exists."""
     failing = directory / "syncs-fail"
     preload(directory, monkeypatch, SYNCS)
     monkeypatch.setenv("SYNCS_FAIL", str(failing))
@@ -49,12 +49,12 @@ def failing_syncs(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def preload(directory: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Put functions of C before those of the C library, in processes that are started from now on."""
+    """Override functions of the C library with these C functions, in processes started from now on."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: apt install gcc")
     source, library = directory / "failing.c", directory / "failing.so"
     source.write_text(text)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    before = os.environ.get("LD_PRELOAD", "")  # a sanitizer's runtime has to be the first
+    before = os.environ.get("LD_PRELOAD", "")  # a sanitizer's runtime must be loaded first
     monkeypatch.setenv("LD_PRELOAD", f"{before} {library}".strip())

@@ -1,4 +1,4 @@
-"""A filter module in this process, and applications as raw as the protocol lets them be."""
+"""A filter module in this process, and applications that use the protocol directly."""
 
 import asyncio
 import contextlib
@@ -97,7 +97,7 @@ def filter_here(**values: Any) -> Iterator[FilterHere]:
 
 
 class Application:
-    """One that speaks the protocol by hand and has an ordinary receiver behind it."""
+    """An application that sends control messages itself and receives packets with an ordinary receiver."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Application:
     # Packets
 
     def receive(self) -> None:
-        """Take in what is there."""
+        """Receive everything that has arrived."""
         self._expect()
         for data, source in self._datagrams():
             self._handle(DatagramReceived(data, source))
@@ -191,7 +191,7 @@ class Application:
             self._handle(Tick())
 
     def wait_for(self, count: int) -> list[bytes]:
-        """The payloads, once there are so many."""
+        """The payloads, once this number of them has arrived."""
 
         def is_there() -> bool:
             self.receive()

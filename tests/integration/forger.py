@@ -2,7 +2,7 @@
 
     python -m integration.forger ATTACK GROUP PORT PUBLISHER_ID
 
-It sends the forged packets again and again until its input ends, and says how often after each round.
+It sends the forged packets again and again until its input ends, and prints the number of rounds after each round.
 """
 
 import socket

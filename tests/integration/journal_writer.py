@@ -1,4 +1,4 @@
-"""Run as a process: appends records that can be foretold, and says how far they are acknowledged, until killed."""
+"""Run as a process: appends predictable records, and prints the acknowledged numbers, until killed."""
 
 import hashlib
 import random
@@ -18,13 +18,14 @@ def say(*words: object) -> None:
 
 
 def append_alone(journal: JournalWriter, choice: random.Random) -> None:
-    """Some records one by one, each said as soon as it is on the disk; the journal itself hears of them at last."""
+    """Append single records inline, and print each number when the record is on the disk; the journal learns of them at
+    the end."""
 
     def work(writer: InlineWriter) -> None:
         for _ in range(choice.randrange(1, 30)):
             sequence = writer.next_sequence
             if not writer.append(payload_of(sequence), sequence * 1_000):
-                return  # there is no room
+                return  # the segment has no room
             say("alone", sequence)
 
     journal.inline_commit(work)

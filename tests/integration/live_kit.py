@@ -1,4 +1,4 @@
-"""Nodes that have a control port, of any kind, in this process or in ones of their own."""
+"""Nodes of any kind with a control port, in this process or in processes of their own."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ LiveNode = TypeVar("LiveNode", bound=Live)
 
 
 class NodeHere(Generic[LiveNode]):
-    """In this process; its loop is in a thread."""
+    """A node in this process; its loop is in a thread."""
 
     def __init__(self, make: Callable[[], LiveNode]) -> None:
         self.loop = Loop()
@@ -63,8 +63,8 @@ class NodeHere(Generic[LiveNode]):
 
 
 class NodeProcess:
-    """In a process of its own, by this command; it can be killed and started again in the same place. It is on another
-    host, if `entered` leads there."""
+    """A node in a process of its own, started by this command; the process can be killed and restarted in the same
+    place. It runs on another host, if `entered` leads there."""
 
     def __init__(
         self, command: tuple[str, ...], config: Any, directory: Path, entered: Entered = contextlib.nullcontext
@@ -96,7 +96,7 @@ class NodeProcess:
         self.port = self.facts["control_port"]
 
     def page(self, path: str) -> str:
-        """The content of its page, also with an error status."""
+        """The content of the node's page, also with an error status."""
         try:
             with self._entered(), urllib.request.urlopen(self.facts["url"] + path, timeout=PATIENCE_SECONDS) as answer:
                 return str(answer.read().decode())
@@ -109,7 +109,7 @@ class NodeProcess:
         self.process.process.wait(PATIENCE_SECONDS)
 
     def stop(self) -> None:
-        """In order, as its operator does."""
+        """Stop the node in order, as an operator does."""
         self.process.process.send_signal(signal.SIGTERM)
         assert self.process.process.wait(PATIENCE_SECONDS) == 0, self.process.err
 
@@ -118,7 +118,7 @@ class NodeProcess:
 
 
 def write_toml(path: Path, config: msgspec.Struct) -> None:
-    """JSON's strings, numbers, lists and inline tables are TOML's, but for the colons."""
+    """JSON's strings, numbers, lists and inline tables are valid TOML, except for the colons."""
 
     def text(value: Any) -> str:
         if isinstance(value, dict):

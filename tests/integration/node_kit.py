@@ -1,4 +1,4 @@
-"""Consumers of a stand-in node, in this process or offloaded: the same tests are for both."""
+"""Consumers of a stand-in node, in this process or offloaded: the same tests run with both."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ def records_of(node: StandInNode, is_offloaded: bool, **options: Any) -> Records
 
 
 def take(next_one: Callable[[float], Any], count: int) -> list[Message]:
-    """So many messages, each within a generous bound."""
+    """Return this number of messages, each received within a generous bound."""
     found = []
     for _ in range(count):
         message = next_one(30.0)

@@ -60,7 +60,7 @@ class Forked:
 
 
 class Nursery:
-    """The process that is forked, for as long as this one lives."""
+    """The process that is forked; it runs as long as this one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,11 +71,11 @@ class Nursery:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # a process with threads is not to be forked
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # a process with threads must not be forked
             )
 
     def start(self, arguments: Sequence[str], out: BinaryIO, err: BinaryIO) -> Forked:
-        """`penstock ARGUMENTS`, where this process is now."""
+        """Run `penstock ARGUMENTS` in the current environment of this process."""
         stdin, to_stdin = os.pipe()
         status, tell_status = os.pipe()
         request = json.dumps([list(arguments), os.getcwd(), dict(os.environ)]).encode()
@@ -101,16 +101,17 @@ def nursery() -> Nursery:
 
 
 def surroundings() -> tuple[str, str | None]:
-    """What a process is given with its start, and a fork of another is not: a network, libraries before all others."""
+    """The properties that a process gets at its start, and a fork of another process does not: a network namespace and
+    preloaded libraries."""
     return os.readlink("/proc/thread-self/ns/net"), os.environ.get("LD_PRELOAD")
 
 
 ORDINARY = surroundings()
-"""Those of the process that is forked."""
+"""The properties of the process that is forked."""
 
 
 def serve(requests: socket.socket) -> list[str]:
-    """Returns in the forks, with the arguments of each."""
+    """Serve requests; returns only in the forks, with the arguments of each."""
     waiting = selectors.DefaultSelector()
     waiting.register(requests, selectors.EVENT_READ)
     own = {int(name) for name in os.listdir("/proc/self/fd")} - {requests.fileno(), waiting.fileno()}
@@ -154,7 +155,7 @@ def close_if_open(descriptor: int) -> None:
     try:
         os.close(descriptor)
     except OSError:
-        return  # the listing's own
+        return  # the descriptor of the listing itself
 
 
 if __name__ == "__main__":

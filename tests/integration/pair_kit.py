@@ -21,8 +21,8 @@ ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),), repl
 
 
 class PairOfRouters:
-    """`one` begins; the relay is between them. `router` is what both are told, `second` what the second one is told
-    otherwise; `values` are the pair's, `voting` by name of the router."""
+    """`one` is active at first; the relay is between the routers. `router` has the options of both, `second` the
+    different options of the second one; `values` are those of the pair, `voting` those of voting by router name."""
 
     def __init__(
         self,
@@ -104,8 +104,8 @@ def switch_to(router: RouterProcess, *, force: bool = False) -> None:
 
 
 class Traffic:
-    """Publishers, each with its own thread and numbers, and one consumer that acknowledges everything, until it is
-    over; then `check` says whether anything was lost, is out of order, or came twice without saying so."""
+    """Publishers, each with its own thread and numbers, and one consumer that acknowledges everything, until the end of
+    the block; then `check` fails if a message was lost, out of order, or repeated without a mark."""
 
     def __init__(self, client: Assured, *, publishers: int = 4, endpoint: str = "orders") -> None:
         self.outcomes: list[list[str]] = [[] for _ in range(publishers)]
@@ -121,7 +121,7 @@ class Traffic:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._is_over = self._is_drained = True  # threads that still wait end with the client
+        self._is_over = self._is_drained = True  # threads that still wait end when the client closes
 
     @property
     def count(self) -> int:

@@ -1,6 +1,5 @@
-"""Run as a process: commands whose router finds every client and every disk quick, on whatever machine.
-
-How quick they are decides whether a router serves a client without its loop; tests are about how it does."""
+"""Run as a process: a command whose router treats every client and every disk as fast, on any machine. The speed
+decides whether a router serves a client without its loop; the tests cover the inline path itself."""
 
 from typing import Any
 

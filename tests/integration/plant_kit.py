@@ -1,4 +1,5 @@
-"""Whole plants for tests: documents of a small plant, its nodes as real processes, readers that note what they get."""
+"""Whole plants for tests: documents of a small plant, its nodes as real processes, readers that record their
+messages."""
 
 import os
 import signal
@@ -76,7 +77,7 @@ class PlantOptions(msgspec.Struct, frozen=True):
 
 
 class TestPlant:
-    """A plant at work; leaving its `with` block ends every process. Clients are those of admin_kit."""
+    """A plant at work; leaving its `with` block ends every process. Clients are defined in admin_kit."""
 
     __test__ = False
 
@@ -104,7 +105,7 @@ class TestPlant:
     # Nodes
 
     def start(self, *, players: bool = True, without: tuple[str, ...] = ()) -> None:
-        """Everything, until there is an active adapter and, if there are two, a connected backup."""
+        """Start all nodes; return when an adapter is active and, if there are two, the backup is connected."""
         for name in without:
             self.node(name).is_wanted = False
         assert self.running.start(players=False), self.running.faults
@@ -117,10 +118,10 @@ class TestPlant:
         assert self.running.start_players(), self.running.faults
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Watch over the plant until the condition holds."""
+        """Supervise the plant until the condition holds."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
-            assert time.monotonic() < deadline, f"waited in vain for {what}: {self._situation()}"
+            assert time.monotonic() < deadline, f"timed out waiting for {what}: {self._situation()}"
             self.running.poll(0.01)
             for reader in self.readers:
                 reader.raise_unexpected()
@@ -146,7 +147,8 @@ class TestPlant:
         return active
 
     def is_pair(self) -> bool:
-        """Whether there are one active and one synchronised backup that work together, in the middle of the day."""
+        """True if there are one active adapter and one synchronised backup, connected to each other and within the
+        day."""
         told = [each.status for each in self.running.adapters()]
         return (
             all(each is not None and each.is_synchronised and each.peers for each in told)
@@ -157,11 +159,11 @@ class TestPlant:
 
     def until_pair(self) -> None:
         for adapter in self.running.adapters():
-            adapter.status = None  # what was told before may be over
+            adapter.status = None  # the stored status may be out of date
         self.until(self.is_pair, "an active adapter and a synchronised backup")
 
     def kill(self, name: str, *, restart: bool = False) -> None:
-        """kill -9."""
+        """Kill the node with kill -9."""
         node = self.node(name)
         assert node.member is not None
         node.is_wanted = restart
@@ -170,7 +172,7 @@ class TestPlant:
 
     @contextmanager
     def halted(self, name: str) -> Iterator[None]:
-        """The process stands still, but lives."""
+        """Stop the process with SIGSTOP; it stays alive."""
         member = self.node(name).member
         assert member is not None
         os.kill(member.pid, signal.SIGSTOP)
@@ -180,7 +182,7 @@ class TestPlant:
             os.kill(member.pid, signal.SIGCONT)
 
     def settle(self, *readers: "Reader") -> int:
-        """Stop the exchange, and wait until readers have everything; the last message's number."""
+        """Stop the exchange, wait until readers have everything, and return the last message's number."""
         self.running.stop_node(EXCHANGE)
         sent = self.node(EXCHANGE).sent
         self.until(lambda: all(_position(each).next_source_sequence == sent + 1 for each in self.alive()), "adapters")
@@ -216,7 +218,7 @@ class TestPlant:
 
 
 class Reader:
-    """A thread that reads a subscription until it ends, and notes what came."""
+    """A thread that reads a subscription until it ends, and records the messages."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
@@ -252,7 +254,7 @@ class Reader:
         return 0
 
     def check_complete(self, stream_id: int = SOURCE_STREAM, *, first: int | None = None) -> None:
-        """Every number once, in order, from the first that came."""
+        """Check that every number arrived once and in order, starting with the first one received."""
         numbers = self.numbers(stream_id)
         assert numbers, "nothing came"
         start = numbers[0] if first is None else first
@@ -273,7 +275,7 @@ class Reader:
 
 
 class Tally(Reader):
-    """A reader for more messages than can be looked at one by one: it counts them, and looks at their order."""
+    """A reader for large numbers of messages: it counts them and checks their order."""
 
     count = 0
     is_ordered = True
@@ -394,5 +396,5 @@ peers.port = {port}
 
 
 def is_real(message: Any) -> bool:
-    """True for a message of a feed, false for one of the plant's own."""
+    """True for a message of a feed, False for one of the plant's own messages."""
     return not message.topic.startswith("penstock.")

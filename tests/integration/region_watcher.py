@@ -1,6 +1,7 @@
-"""A consumer in a process of its own that keeps the region it was given: for each line that it is told, what is in it.
+"""A consumer in a process of its own that keeps its region mapped, and prints the region's content for each line of
+input.
 
-Arguments: the node's port, a name, a token, topics. It says "mapped" when it has a region with records.
+Arguments: the node's port, a name, a token, topics. The process prints "mapped" when it has a region with records.
 """
 
 import sys

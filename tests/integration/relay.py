@@ -1,4 +1,4 @@
-"""A TCP relay that can be cut: connections through it stand still, or end, and new ones come to nothing."""
+"""A TCP relay that can be cut: existing connections stall or end, and new ones get no answer."""
 
 import contextlib
 import selectors
@@ -12,7 +12,7 @@ LOOK_SECONDS = 0.02
 
 
 class Relay:
-    """In a thread of its own."""
+    """A relay in a thread of its own."""
 
     def __init__(self, target: int) -> None:
         self._is_cut = False
@@ -37,7 +37,7 @@ class Relay:
             each.close()
 
     def cut(self) -> None:
-        """From now on nothing goes through, in either direction, and nobody is told of it."""
+        """Stop all traffic in both directions, without closing any connection."""
         self._is_cut = True
         self._turn.clear()
         self._turn.wait()
@@ -46,7 +46,7 @@ class Relay:
         self._is_cut = False
 
     def end(self) -> None:
-        """End what goes through, on both sides."""
+        """Close the relayed connections on both sides."""
         with self._lock:
             for each in self._others:
                 with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 """What the other processes of test_shared_memory.py do: `python shm_child.py ROLE PATH …`.
 
-Payloads are one 64-bit number, repeated: a mixture of two would show.
+Payloads are one 64-bit number, repeated: a mixture of two payloads is detected.
 """
 
 import json
@@ -17,7 +17,7 @@ from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
 
 PAYLOAD_SIZE = 128
 PART_SIZES = [48, 32, 48]
-DIE_SIZE = 1 << 15  # takes so long to write that a kill nearly always comes inside
+DIE_SIZE = 1 << 15  # writing takes so long that a kill nearly always interrupts a write
 NS_PER_SECOND = 1_000_000_000
 RING_CAPACITY = 1 << 26
 
@@ -110,7 +110,8 @@ def write_partly(path: str) -> None:
 
 
 def read_partly(path: str, reads: str) -> None:
-    """Each part is of one update; the common part of the newest, and so is the side that was written with it."""
+    """Check that each part belongs to one update, and that the common part belongs to the newest update, like the side
+    written with it."""
     torn = mixed = last = 0
     with receive_segment(path, "region") as segment, RegionReader(segment) as region:
         for _ in range(int(reads)):

@@ -66,7 +66,7 @@ async def opened(adapter: AdapterProcess, *topics: str, **options: object) -> As
 
 
 async def until(connection: Connection, is_last: Callable[[UnicastMessage], bool]) -> list[UnicastMessage]:
-    """Everything that comes, up to the message that it is about."""
+    """Read messages up to the first one that fulfils the condition."""
     found: list[UnicastMessage] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not (found and is_last(found[-1])):
@@ -86,7 +86,7 @@ def contents(said: list[UnicastMessage]) -> list[tuple[str, Origin]]:
 
 
 def without_discontinuities(messages: list[tuple[str, Origin]]) -> list[tuple[str, Origin]]:
-    """The messages of the feed. An adapter that was paused announces a discontinuity, which repeats a number."""
+    """The messages of the feed. An adapter that was paused announces a discontinuity, whose number occurs twice."""
     return [(topic, origin) for topic, origin in messages if topic != DISCONTINUITY_TOPIC]
 
 
@@ -136,10 +136,10 @@ def test_only_the_topics_asked_for_come(tmp_path: Path) -> None:
 
 
 def udp_ports_of(pid: int) -> set[int]:
-    """Of a process's UDP sockets on the loopback address."""
+    """The receive buffers of a process's UDP sockets on the loopback address."""
     links = []
     for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed since
+        with contextlib.suppress(FileNotFoundError):  # closed in the meantime
             links.append(os.readlink(path))
     inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/udp").read_text().splitlines()[1:]]
@@ -188,7 +188,7 @@ def test_a_slow_subscriber_is_told_and_cut_off(tmp_path: Path) -> None:
         adapter = feed.adapters[0]
 
         async def dawdle() -> UnicastMessage:
-            async with opened(adapter, ">") as connection:  # on a busy machine it is perhaps cut off before `opened`
+            async with opened(adapter, ">") as connection:  # on a busy machine, cut off even before `opened`
                 await asyncio.to_thread(
                     wait_for, lambda: "cause=slow" in adapter.log, "the subscriber is cut off", PATIENCE_SECONDS
                 )
@@ -327,7 +327,7 @@ def replaying(directory: Path, path: Path) -> AdapterConfig:
 
 @pytest.mark.spec("DAY-2")
 def test_a_replayed_file_without_a_date_is_refused_at_the_start(tmp_path: Path) -> None:
-    """Its times count from midnight: without a date the adapter would publish events of 1970."""
+    """The times of the file count from midnight: without a date the adapter would publish events of 1970."""
     day = written(ItchGenerator(GeneratorConfig(symbols=5, messages=100)), tmp_path / "day.itch")
     with pytest.raises(ConfigurationError, match=r"day\.itch: the table 'itch' needs a date") as caught:
         SourceStreams(replaying(tmp_path, day), Metrics())
@@ -338,7 +338,7 @@ def test_a_replayed_file_without_a_date_is_refused_at_the_start(tmp_path: Path) 
 
 
 def test_an_adapter_whose_data_thread_fails_ends_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay, which asks it again and again, ends as well."""
+    """A replay, which waits for the data thread repeatedly, ends as well."""
     is_broken, tick = threading.Event(), Outbound.tick
     day = written(ItchGenerator(GeneratorConfig(symbols=5, messages=100)), tmp_path / "day.itch")
 

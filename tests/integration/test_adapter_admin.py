@@ -114,7 +114,7 @@ def test_a_subscriber_is_served_by_its_token_and_told_when_it_is_revoked(
 
 @pytest.mark.spec("AUTH-5")
 def test_a_process_of_this_machine_cannot_pass_for_another_adapter_of_the_feed(tmp_path: Path) -> None:
-    """An adapter that claims a higher term would end the active one's."""
+    """An adapter that claims a higher term would end the active adapter's term."""
     with plant(tmp_path) as (feed, _, _):
         (adapter,) = feed.adapters
         wait_for(lambda: adapter.status().role == "active", "the adapter is active")
@@ -156,7 +156,7 @@ def test_an_adapter_goes_on_when_the_server_is_gone_and_so_do_new_streams(tmp_pa
 
 
 class Listener:
-    """Somebody on the segment who holds some keys, and counts what they open."""
+    """An eavesdropper on the segment who has some keys, and counts the messages that they open."""
 
     def __init__(self, receiver: MulticastReceiver, keys: list[StreamKey]) -> None:
         self._receiver = receiver
@@ -165,7 +165,7 @@ class Listener:
         self.unopened = 0
 
     def listen(self, seconds: float) -> bool:
-        """Whether messages came within that time."""
+        """True if messages arrived within that time."""
         before = self.opened + self.unopened
         for each in self._receiver.receive(seconds):
             if not isinstance(each, DeliverBatch):
@@ -185,7 +185,7 @@ class Listener:
         return self.opened + self.unopened > before
 
     def has_heard_all(self) -> bool:
-        """Whether nothing is left in the receiver and in the buffer of its socket."""
+        """True if nothing is left in the receiver and in the buffer of its socket."""
         heard = [self.listen(0.1) for _ in range(10)]
         return not any(heard)
 

@@ -29,7 +29,7 @@ STREAM = 1
 SYMBOLS = 20
 CALENDAR = TradingCalendar.of_venue("XNAS")
 DATE_BEFORE = date(2026, 1, 14)
-"""Of the session in which the adapters start."""
+"""The date of the session in which the adapters start."""
 PLAN = ConverterTable.load("itch").compile()
 MODELS = {output.model.id: output.model for output in PLAN.outputs}
 
@@ -44,7 +44,7 @@ class Day(NamedTuple):
 
 
 def messages_of_day(number: int, count: int) -> list[bytes]:
-    """Every day has other locate codes for its symbols."""
+    """The locate codes of symbols are different every day."""
     made = []
     for message in ItchGenerator(GeneratorConfig(seed=number + 1, symbols=SYMBOLS, messages=count)):
         locate = int.from_bytes(message[1:3], "big")
@@ -54,7 +54,7 @@ def messages_of_day(number: int, count: int) -> list[bytes]:
 
 
 def masked(model_id: int, record: bytes) -> bytes:
-    """Without the values that a single day cannot know: when it was received, and the close of the day before."""
+    """Remove the values that a single day cannot have: the receive time, and the close of the previous day."""
     model = MODELS[model_id]
     for name in ("receive_time", "previous_close"):
         if name in model.fields_by_name:
@@ -64,7 +64,7 @@ def masked(model_id: int, record: bytes) -> bytes:
 
 
 def single_day(day: Day) -> list[Row]:
-    """What a converter that knows nothing of other days makes of one."""
+    """The rows of one day from a converter that has not seen any other day."""
     converter = Converter(PLAN, STREAM)
     converter.new_session(day.session, day.date)
     rows = []
@@ -74,7 +74,8 @@ def single_day(day: Day) -> list[Row]:
 
 
 class DayRows:
-    """What an application gets that merges the streams of both adapters, by the tag of its session."""
+    """The rows that an application receives when it merges the streams of both adapters, by the tag of their
+    session."""
 
     def __init__(self, feed: Feed) -> None:
         self._receiver = MulticastReceiver(feed.channels, config=ReceiverConfig())

@@ -17,7 +17,7 @@ from penstock.bench.merging import MergingSubscriber
 
 
 def take_for(subscriber: MergingSubscriber, messages: int) -> None:
-    """Until so many messages more were delivered."""
+    """Read until this number of further messages was delivered."""
     wanted = subscriber.book.messages + messages
     deadline = time.monotonic() + 20
     while subscriber.book.messages < wanted:
@@ -26,7 +26,8 @@ def take_for(subscriber: MergingSubscriber, messages: int) -> None:
 
 
 def take_until_true(subscriber: MergingSubscriber, condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition and read meanwhile: a subscriber that does not read loses what its socket cannot hold."""
+    """Wait for a condition and read in the meantime: a subscriber that does not read loses packets when its socket is
+    full."""
 
     def is_met() -> bool:
         subscriber.take()
@@ -37,7 +38,8 @@ def take_until_true(subscriber: MergingSubscriber, condition: Callable[[], bool]
 
 @contextlib.contextmanager
 def taking(subscriber: MergingSubscriber) -> Iterator[None]:
-    """Read in a thread while the caller does something slow. The caller starts processes: they end with its thread."""
+    """Read in a thread while the caller does something slow. The caller itself must start processes, because processes
+    end with the thread that started them."""
     is_done = threading.Event()
 
     def take() -> None:
@@ -54,13 +56,13 @@ def taking(subscriber: MergingSubscriber) -> Iterator[None]:
 
 
 def catch_up(subscriber: MergingSubscriber, adapter: AdapterProcess) -> None:
-    """Take everything that the adapter has sent by now: nobody else can repair it after the adapter's death."""
+    """Receive everything that the adapter has sent so far: after the adapter's death no other node can repair it."""
     last = adapter.status().streams[0].next_message_sequence - 1
     take_until_true(subscriber, lambda: subscriber.book.last_number >= last, "the subscriber has what was sent")
 
 
 def take_until(subscriber: MergingSubscriber, feed: Feed) -> None:
-    """Until everything that the exchange has sent so far is converted, sent and delivered."""
+    """Wait until everything that the exchange has sent so far is converted, sent and delivered."""
     feed.exchange.is_paused.set()
     for adapter in feed.adapters:
         if adapter.is_running:
@@ -90,7 +92,7 @@ def test_nothing_is_lost_or_repeated_when_the_active_adapter_is_killed_and_retur
         take_until_true(subscriber, lambda: backup.status().role == "active", "the backup is promoted")
         assert backup.status().term > first_term
         with taking(subscriber):
-            active.start()  # in mid-session: it gets the whole state, and is a backup
+            active.start()  # it returns in mid-session, gets the whole state, and is a backup
         take_until_true(
             subscriber,
             lambda: is_synchronised_pair(backup, active),
@@ -112,7 +114,7 @@ def test_a_cut_link_between_adapters_leaves_one_active_and_nothing_lost(tmp_path
         subscriber = feed.subscriber()
         take_for(subscriber, 1_000)
         backup_pid = backup.pid
-        os.kill(backup_pid, signal.SIGSTOP)  # it neither answers nor reads: its link is as good as cut
+        os.kill(backup_pid, signal.SIGSTOP)  # it neither answers nor reads, so its link counts as cut
         take_for(subscriber, 5_000)
         os.kill(backup_pid, signal.SIGCONT)
         take_until_true(

@@ -47,14 +47,14 @@ from waiting import wait_until
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminServer]:
-    """For tests that leave it as it was."""
+    """For tests that do not change the server."""
     with AdminServer(config(tmp_path_factory.mktemp("admin"))) as server:
         yield server
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[AdminServer]:
-    """For tests that change something."""
+    """For tests that change the server."""
     with AdminServer(config(tmp_path)) as server:
         yield server
 
@@ -240,7 +240,7 @@ def test_refusals_have_a_code_and_are_written_down(
         return (name, "refused", code) in [(each.client, each.outcome, each.code) for each in lines]
 
     if "%2" not in path:  # which leads nowhere
-        wait_until(is_written, "its line, or one for several of the same second")
+        wait_until(is_written, "a line for it, or one line for several requests of a second")
 
 
 def last_number(root: AdminClient) -> int:
@@ -492,7 +492,7 @@ def test_tls_and_only_tls_beyond_this_machine(tmp_path: Path) -> None:
 
 
 class Impostor(BaseHTTPRequestHandler):
-    """Takes every proof, as a program would that listens at the server's address before the server does."""
+    """Accepts every proof, like a program that took the server's address before the server started."""
 
     cost = ScryptCost()
     logins: list[bytes]
@@ -514,12 +514,12 @@ class Impostor(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing is said on the terminal."""
+        """The command prints nothing on the terminal."""
 
 
 @contextlib.contextmanager
 def impostor(cost: ScryptCost | None = None) -> Iterator[tuple[str, list[bytes]]]:
-    """Its address, and the logins that it gets."""
+    """The address of a false server, and the logins that it receives."""
     logins: list[bytes] = []
     handler = type("ImpostorWithCost", (Impostor,), {"cost": cost or ScryptCost(), "logins": logins})
     server = HTTPServer(("127.0.0.1", 0), handler)
@@ -572,7 +572,7 @@ def test_a_server_proves_itself_to_a_client_with_a_key_pair(server: AdminServer)
 
 
 class TlsRelay:
-    """Somebody between a client and the server, with a certificate that the client trusts as well."""
+    """An attacker between a client and the server, with a certificate that the client also trusts."""
 
     def __init__(self, certificate: Path, key: Path, target: int, trusted: Path) -> None:
         self._inside = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

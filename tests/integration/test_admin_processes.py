@@ -151,7 +151,7 @@ def test_a_standby_takes_over_and_the_old_primary_follows_it(tmp_path: Path) -> 
         first.end()
         assert verifier.verify(brokered.token, time.time_ns())  # the data path does not care
         wait_until(lambda: is_at(pair.urls[1], "primary", 2), "the standby to take over")
-        renewed = alice.renew(brokered.subscription_id)  # the same client, without being told anything
+        renewed = alice.renew(brokered.subscription_id)  # the same client, without any notice
         assert renewed.generation == 2
         assert renewed.streams[0].keys == brokered.streams[0].keys
         assert verifier.verify(renewed.token, time.time_ns())
@@ -211,7 +211,7 @@ def test_a_standby_needs_the_same_signing_key(tmp_path: Path) -> None:
 
 
 def test_a_server_whose_disk_fails_stops(tmp_path: Path) -> None:
-    """What is in memory could be ahead of the disk, so nothing more is promised."""
+    """The memory could be ahead of the disk, so the server makes no further promises."""
     service = AdminService(config(tmp_path), SystemClock())
     (pages,) = service._store._database.execute("PRAGMA page_count").fetchone()
     service._store._database.execute(f"PRAGMA max_page_count = {pages}")
@@ -229,7 +229,7 @@ def test_a_server_whose_disk_fails_stops(tmp_path: Path) -> None:
 
 
 def command(*arguments: str) -> tuple[int, str]:
-    """A short command in this process: its status, and what it said or what was wrong."""
+    """Run a short command in this process; return its status, and its output or error."""
     result = invoke_here(*arguments)
     said = f"[{result.exception.code}] {result.exception}" if isinstance(result.exception, PenstockError) else ""
     return result.exit_code, result.output + said

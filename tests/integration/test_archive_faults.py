@@ -42,7 +42,7 @@ except ArchiveError as error:
 
 
 def write(path: Path, project: Path) -> list[str]:
-    """Another process makes a commit; what it prints."""
+    """Commit in another process, and return its output."""
     done = subprocess.run(
         [sys.executable, "-c", WRITER, str(path)],
         cwd=project, env=child_environment(), capture_output=True, text=True, timeout=PATIENCE_SECONDS,
@@ -79,7 +79,7 @@ def test_a_commit_stays_when_a_sync_fails_behind_its_commit_point(
 def test_a_commit_before_its_commit_point_is_removed_when_a_sync_fails(
     tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    """The document cannot be written; what `commit-written` then fails is the sync behind the link."""
+    """The document cannot be written; with `commit-written`, the sync after the link fails."""
     path = tmp_path / "archive"
     failing = failing_syncs(tmp_path, monkeypatch)
     monkeypatch.setenv("FAIL_FROM", fails)

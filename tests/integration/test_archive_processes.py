@@ -1,4 +1,5 @@
-"""An archive's writer is killed with -9 at every step of its protocol; whoever comes next finds each row once."""
+"""An archive's writer is killed with -9 at every step of its protocol; the next writer or reader finds each row
+once."""
 
 import multiprocessing
 import shutil
@@ -28,7 +29,7 @@ COMMITTED = ("commit-linked", "committed", "file-placed", "directory-replaced", 
 
 
 def run(path: Path, action: str, wanted: str = "", count: int = 1) -> int:
-    """In a process of its own, forked from one that has imported everything already."""
+    """Run the step in a process of its own, forked from one that has already imported everything."""
     process = PROCESSES.Process(target=main, args=(str(path), action, wanted, str(count)))
     process.start()
     process.join(timeout=PATIENCE_SECONDS)
@@ -37,7 +38,7 @@ def run(path: Path, action: str, wanted: str = "", count: int = 1) -> int:
 
 
 def rows_of(path: Path) -> list[int]:
-    """What a reader by the catalogue finds, whatever state the tables' directories are in."""
+    """The rows that a reader finds by the catalogue, whatever the state of the tables' directories."""
     return sorted(pq.read_table(Archive.open(path).paths("trade")).column("seq").to_pylist())
 
 
@@ -72,7 +73,7 @@ def test_a_writer_killed_at_any_step_leaves_an_archive_that_is_whole(tmp_path: P
 
 
 def test_a_full_disk_commits_nothing_by_half(tmp_path: Path, project: Path) -> None:
-    """A real one: 300 KiB of tmpfs in a mount namespace of its own, where that is allowed."""
+    """A real full disk: 300 KiB of tmpfs in a mount namespace of its own, where that is permitted."""
     script = f"""
 import sys
 from penstock.base.errors import ArchiveFullError

@@ -1,5 +1,5 @@
-"""A message router, a real process, and what must not harm it: a disk whose syncs fail, damaged segments, messages that
-are too large, and acknowledgements of what never was delivered."""
+"""A message router, a real process, and faults that must not harm it: a disk whose syncs fail, damaged segments,
+messages that are too large, and acknowledgements of messages that were never delivered."""
 
 import asyncio
 import urllib.error
@@ -34,7 +34,7 @@ def health(router: RouterProcess) -> tuple[bool, str]:
 
 
 def found_in(router: RouterProcess) -> list[bytes]:
-    """What its queue has."""
+    """The payloads in the queue."""
     with client_of(router.place) as client:
         count = client.endpoints("orders")[0].messages
         with client.endpoint("orders", prefetch=4_096) as queue:
@@ -48,8 +48,8 @@ def found_in(router: RouterProcess) -> list[bytes]:
 def test_when_syncs_fail_nothing_more_is_acknowledged_and_everybody_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """REPL-1: what a failed sync leaves on the disk is not known; nothing that may not be there is acknowledged, not
-    even when syncs seem to succeed again."""
+    """REPL-1: after a failed sync, the content of the disk is unknown; no message that may be missing is acknowledged,
+    not even when syncs seem to succeed again."""
     failing = failing_syncs(tmp_path, monkeypatch)
     config = router_config(tmp_path / "state")
     stored: list[bytes] = []
@@ -111,7 +111,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_others_go_on(tmp_path: P
             assert publisher.publish("orders.new", bytes(1_000), timeout=PATIENCE_SECONDS) == "stored"
             with pytest.raises(LimitError, match=r"a payload of 1,001 bytes \(at most 1,000 \(message_bytes_max\)\)"):
                 publisher.publish("orders.new", bytes(1_001), timeout=PATIENCE_SECONDS)
-            publisher._window.payload_size_max = 2_000  # as of another router, which took more
+            publisher._window.payload_size_max = 2_000  # like messages of another router with a higher limit
             with pytest.raises(LimitError, match=r"too large \(at most 2,000 bytes \(message_bytes_max\)\)"):
                 publisher.publish("orders.new", bytes(1_001), timeout=PATIENCE_SECONDS)
             assert publisher.publish("orders.new", b"small", timeout=PATIENCE_SECONDS) == "stored"
@@ -127,7 +127,7 @@ def publish_as_one(client: Assured, payloads: list[bytes]) -> None:
 
 
 def test_acknowledgements_of_what_was_never_delivered_do_nothing(tmp_path: Path) -> None:
-    """Of messages that are queued, that are in others' hands, and that never were."""
+    """Acknowledgements of queued messages, of messages of other consumers, and of messages that never existed."""
     with router_process(router_config(tmp_path / "state"), tmp_path) as router, client_of(router.place) as client:
         with client.publisher() as publisher:
             for number in range(100):
@@ -142,7 +142,7 @@ def test_acknowledgements_of_what_was_never_delivered_do_nothing(tmp_path: Path)
 
 
 async def settle_everything(place: str, first: int) -> None:
-    """A flow that has no credit settles whatever there is."""
+    """A flow without credit accepts any settlements."""
     stranger = Stranger()
     options = {"node": "stranger", "secret": None, "tls": None, "config": ControlConfig(), "counters": Counters("test")}
     link = await connect_link(ASSURED, *parse_place(place), stranger, **options)

@@ -1,4 +1,5 @@
-"""A publisher that waits for each message uses the session's link itself: others' wishes meanwhile, and failures."""
+"""A publisher that waits for each message uses the session's link itself: requests of other threads in the meantime,
+and failures."""
 
 import contextlib
 import signal
@@ -18,7 +19,8 @@ from waiting import PATIENCE_SECONDS, wait_until
 
 @pytest.fixture(autouse=True)
 def on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is quick, and for how long a link stays handed over, is not what these tests are about."""
+    """These tests do not depend on the definition of a fast publisher, or on the time for which a link stays handed
+    over."""
     monkeypatch.setattr(inline_commit, "STREAK_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(inline_commit, "IDLE_SECONDS", PATIENCE_SECONDS)
 
@@ -34,7 +36,7 @@ def inline_commit_of(client: Assured) -> inline_commit.ClientInlineCommit:
 
 
 class Numbers:
-    """Publishes one number after the other, and knows which of them were acknowledged."""
+    """Publishes consecutive numbers, and records which of them were acknowledged."""
 
     def __init__(self, client: Assured, publisher: AssuredPublisher) -> None:
         self.client = client
@@ -47,10 +49,10 @@ class Numbers:
     def publish(self, timeout: float | None = PATIENCE_SECONDS) -> None:
         self.count += 1
         outcome = self.publisher.publish("orders.new", b"%d" % (self.count - 1), timeout=timeout)
-        assert outcome in ("stored", "known"), "known: it was sent again on another link"
+        assert outcome in ("stored", "known"), "known: the message was sent again on another link"
 
     def check(self) -> None:
-        """All of them are in the queue, once and in order."""
+        """Check that all numbers are in the queue, once and in order."""
         with self.client.endpoint("orders", prefetch=self.count) as queue:
             found: list[int] = []
             while len(found) < self.count and (more := queue.take(self.count - len(found), PATIENCE_SECONDS)):
@@ -88,7 +90,7 @@ def test_a_link_that_nobody_uses_goes_home(router: RouterProcess, monkeypatch: p
     monkeypatch.setattr(inline_commit, "IDLE_SECONDS", 0.05)
     with client_of(router.place) as client, client.publisher() as publisher:
         numbers = Numbers(client, publisher)
-        wait_until(lambda: not inline_commit_of(client).is_handed_over, "the link to come home")
+        wait_until(lambda: not inline_commit_of(client).is_handed_over, "the link to return to the loop")
         numbers.publish()
         numbers.check()
 
@@ -105,7 +107,7 @@ def test_a_refusal_is_told_to_the_one_that_published(router: RouterProcess) -> N
 
 
 def test_what_is_sent_and_then_published_keeps_its_order(router: RouterProcess) -> None:
-    """Over and over: the loop's thread hears of what was sent while the other one publishes."""
+    """Repeatedly: the loop's thread is notified of sent messages while the other thread publishes."""
     with client_of(router.place) as client, client.publisher() as publisher:
         numbers = Numbers(client, publisher)
         for _ in range(600):
@@ -114,13 +116,13 @@ def test_what_is_sent_and_then_published_keeps_its_order(router: RouterProcess) 
             publisher.send("orders.new", b"%d" % numbers.count)
             numbers.count += 1
             while publisher.part.window.is_unsent and inline_commit_of(client).is_handed_over:
-                pass  # the loop's thread has not heard of it
+                pass  # the loop's thread was not notified
             numbers.publish()
         numbers.check()
 
 
 def test_others_get_what_they_want_at_once(router: RouterProcess) -> None:
-    """Threads that publish, send and ask on one session, all at a time."""
+    """Threads that publish, send and make requests on one session, all at the same time."""
     with client_of(router.place) as client, client.publisher() as publisher, client.publisher() as other:
         numbers = Numbers(client, publisher)
 
@@ -183,7 +185,7 @@ def test_a_timeout_leaves_the_message_to_the_loop(router: RouterProcess) -> None
 
 @contextlib.contextmanager
 def alarms(handler: Callable[[], None], seconds: float, interval: float = 0.0) -> Iterator[None]:
-    """While it waits, the first thread is told to do something else, as by Ctrl-C."""
+    """While the first thread waits, it is interrupted, as by Ctrl-C."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         handler()
@@ -226,7 +228,7 @@ def test_interrupts_at_any_moment_leave_the_session_as_it_was(router: RouterProc
 
 
 def test_a_signals_handler_may_publish_and_close(router: RouterProcess) -> None:
-    """It runs in the thread that has the link."""
+    """Runs in the thread that has the link."""
     with client_of(router.place) as client:
         publisher = client.publisher()
         numbers = Numbers(client, publisher)

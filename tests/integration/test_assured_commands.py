@@ -115,7 +115,7 @@ def test_a_plant_with_a_router(tmp_path: Path) -> None:
     with running("up", str(plant)) as up, client_of(f"127.0.0.1:{port}") as client:
         with client.publisher() as publisher:
             assert publisher.publish("orders.new.AAPL", b"buy", timeout=PATIENCE_SECONDS) == "stored"
-        wait_until(lambda: "orders: active, epoch 1" in up.out, "what up says")
+        wait_until(lambda: "orders: active, epoch 1" in up.out, "the output of up")
         shown = done("router", "status", plant).stdout
         assert "orders: active" in shown
         assert "new: 1 message (" in shown
@@ -159,7 +159,7 @@ def test_a_plant_with_a_pair_and_an_operator(tmp_path: Path) -> None:
             assert "stands by" in refused("router", "degrade", places[1])
             assert "is active" in done("router", "switch", places[1]).stdout
             assert publisher.publish("orders.new.AAPL", b"again") == "synchronous"
-            assert client.router == "two", "it was told where the other is"
+            assert client.router == "two", "the operator was referred to the other router"
         up.interrupt()
 
 
@@ -244,7 +244,7 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_first_plant_has_a_PairOfRouters(tmp_path: Path) -> None:
-    """What `penstock init` says to type is right; a client who may only publish cannot consume."""
+    """The commands that `penstock init` suggests work; a client that may only publish cannot consume."""
     directory = tmp_path / "plant.d"
     told = done("init", directory, "--port", free_first_port()).stdout
     publish, drain = map(shlex.split, re.findall(r"^  penstock (queue .*)$", told, flags=re.MULTILINE))
@@ -277,7 +277,7 @@ def test_what_becomes_of_too_much_and_who_decides_is_said_in_commands(tmp_path: 
 
 @pytest.mark.spec("REPL-13")
 def test_what_no_queue_wants_is_kept_as_long_as_the_log_retains_it(tmp_path: Path) -> None:
-    """Its publisher is told that nobody wants it; an endpoint that begins in the past gets it."""
+    """The publisher is told that no endpoint is interested; an endpoint that begins in the past gets the message."""
     with router_here(router_config(tmp_path, retain_s=3_600)) as router:
         place = router.place
         assert "1 message not queued: no queue has an interest in" in refused(

@@ -93,7 +93,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.spec("REPL-1", "REPL-12")
 def test_consumers_relieve_a_full_disk_by_settling(tmp_path: Path, small_disk: Path) -> None:
-    """What they settle is logged in room that was kept for it, also after kill -9; cleaning gives the rest back."""
+    """Settlements are logged in reserved space, also after kill -9; compaction returns the rest of the space."""
     journal = JournalConfig(preallocate_bytes=65_536, segment_bytes=262_144, retry_ms=20)
     config = router_config(small_disk / "state", journal=journal, section_bytes=65_536, reserve_bytes=2**20)
     stored = []
@@ -119,7 +119,7 @@ def test_consumers_relieve_a_full_disk_by_settling(tmp_path: Path, small_disk: P
             while not rest or rest[-1] != stored[-1]:
                 rest += _settled(queue)
         assert sorted({*first, *rest}) == stored
-        wait_until(lambda: is_stored(len(stored)), "room for messages")
+        wait_until(lambda: is_stored(len(stored)), "room for new messages")
         assert "the disk takes nothing" not in health(router)
         for number in range(len(stored) + 1, len(stored) + 100):
             assert is_stored(number)
@@ -135,7 +135,8 @@ def _settled(queue: AssuredEndpoint) -> list[int]:
 def test_a_router_that_stands_by_with_a_full_disk_recovers_by_what_is_consumed(
     tmp_path: Path, small_disk: Path
 ) -> None:
-    """The active one goes on, degraded; when its consumers have settled enough, the other one has room again."""
+    """The active router continues, degraded; when its consumers have settled enough, the other router has room
+    again."""
     journal = JournalConfig(preallocate_bytes=65_536, segment_bytes=262_144, retry_ms=20)
     router = {"journal": journal, "section_bytes": 65_536}
     second = {"state_directory": str(small_disk / "state"), "reserve_bytes": 2**20}

@@ -1,4 +1,4 @@
-"""A live router that serves a publisher without its loop: others meanwhile, links that do what they like, failures."""
+"""A live router that serves a publisher without its loop: concurrent requests, links that misbehave, failures."""
 
 import socket
 import sys
@@ -50,7 +50,7 @@ def on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in patient_router.PATIENT:
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(command_kit, "COMMAND", [sys.executable, patient_router.__file__])
-    monkeypatch.setattr(command_kit, "ORDINARY", None)  # no process is a fork of one that knows nothing of this
+    monkeypatch.setattr(command_kit, "ORDINARY", None)  # do not fork a process without these settings
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def committed_inline(router: RouterProcess) -> int:
 
 
 class Numbers:
-    """Publishes one number after the other, each when the one before is acknowledged."""
+    """Publishes consecutive numbers, each when the previous one is acknowledged."""
 
     def __init__(self, publisher: AssuredPublisher) -> None:
         self.publisher = publisher
@@ -79,11 +79,11 @@ class Numbers:
         self.count += 1
 
     def until_committed_inline(self, router: RouterProcess, count: int = INLINE_COUNT) -> None:
-        """Until the router has served some more of them so."""
+        """Publish until the router has committed some more messages inline."""
         end = committed_inline(router) + count
         deadline = time.monotonic() + PATIENCE_SECONDS
         while committed_inline(router) < end:
-            assert time.monotonic() < deadline, "the short way is not taken"
+            assert time.monotonic() < deadline, "the inline path is not taken"
             for _ in range(50):
                 self.publish()
 
@@ -155,11 +155,11 @@ def test_others_are_answered_meanwhile(router: RouterProcess) -> None:
         assert found_in(other, numbers.count) == list(range(numbers.count))
 
 
-# Links that do what they like
+# Links that misbehave
 
 
 class RawClient:
-    """A link whose every byte is ours."""
+    """A link whose every byte the test controls."""
 
     def __init__(self, place: str) -> None:
         host, port = place.rsplit(":", 1)
@@ -194,7 +194,7 @@ class RawClient:
         return encode_publish(self.handle, self.number, [Published(b"orders.raw", payload)])
 
     def outcome(self) -> dict[int, int]:
-        """By number, as the next acknowledgement says."""
+        """The outcomes in the next acknowledgement, by number."""
         is_data, piece = self._piece()
         assert is_data
         return {
@@ -222,7 +222,7 @@ class RawClient:
         end = committed_inline(router) + INLINE_COUNT
         deadline = time.monotonic() + PATIENCE_SECONDS
         while committed_inline(router) < end:
-            assert time.monotonic() < deadline, "the short way is not taken"
+            assert time.monotonic() < deadline, "the inline path is not taken"
             for _ in range(50):
                 self.send(self.frame())
                 assert self.outcome() == {self.number: OUTCOME_STORED}
@@ -239,7 +239,7 @@ def test_frames_in_pieces_or_together_are_taken_as_ever(router: RouterProcess, r
     for cut in (1, 4, 5, 30):
         frame = raw.frame()
         raw.send(frame[:cut])
-        before = committed_inline(router)  # it has had time to see that
+        before = committed_inline(router)  # the router has had time to see the incomplete frame
         raw.send(frame[cut:])
         assert raw.outcome() == {raw.number: OUTCOME_STORED}
         raw.send(raw.frame() + raw.frame())
@@ -349,7 +349,7 @@ def test_when_syncs_fail_on_the_short_way_nothing_more_is_acknowledged(
 @pytest.mark.spec("REPL-1")
 @pytest.mark.parametrize("device", [FULL, UNSYNCED])
 def test_a_disk_that_fails_for_a_while_on_the_short_way(tmp_path: Path, device: str) -> None:
-    """In this process, so that its disk can be taken away."""
+    """A router in this process, so that a test can take its disk away."""
     config = router_config(tmp_path / "state", journal=JournalConfig(retry_ms=20), reserve_bytes=0)
     with router_here(config) as router, closing(RawClient(router.place)) as raw:
         served = served_of(router)

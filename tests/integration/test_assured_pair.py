@@ -1,4 +1,4 @@
-"""A live pair of message routers: copies, switches, kill -9, the return of the old one (REPL-2 to REPL-8)."""
+"""A live pair of message routers: copies, switches, kill -9, the return of the old router (REPL-2 to REPL-8)."""
 
 from pathlib import Path
 
@@ -45,7 +45,8 @@ def test_nothing_synchronous_is_lost_when_the_active_router_is_killed_and_the_ot
 
 @pytest.mark.spec("REPL-2", "REPL-3", "REPL-8")
 def test_all_treatments_go_side_by_side_and_where_nothing_degrades_only_synchronous_ones_wait(tmp_path: Path) -> None:
-    """The attribute of the endpoints decides; any that is synchronous makes a message so."""
+    """The replication attribute of the matching endpoints decides: one synchronous endpoint makes a message
+    synchronous."""
     everything = EndpointConfig(name="everything", wants=(Want(topics=(">",)),))
     queues = [queue_of("a", "synchronous"), queue_of("b", "asynchronous"), queue_of("c"), everything]
     with PairOfRouters(tmp_path, *queues, degrade="never") as pair, client_of(*pair.places) as client:
@@ -135,7 +136,7 @@ def test_both_routers_say_so_when_the_disk_of_the_one_that_stands_by_fails(
         assert "other_disk_troubled" in [each.what for each in active.happenings]
         with pytest.raises(RefusedError, match="disk takes nothing"):
             switch_to(pair.two, force=True)
-        pair.one.stop()  # it does not wait for one that cannot take over
+        pair.one.stop()  # the active router does not wait for a router that cannot take over
 
 
 @pytest.mark.spec("REPL-7")
@@ -148,7 +149,7 @@ def test_a_killed_router_returns_cannot_deliver_catches_up_and_becomes_active_ag
         traffic.wait_for(200)
         pair.one.start()
         with client_of(pair.one.place) as other, other.publisher():
-            assert other.router == "two", "the old one sends clients away"
+            assert other.router == "two", "the old router refuses clients"
         pair.wait_in_step()
         assert (pair.one.status().role, pair.one.status().epoch) == ("standby", pair.two.status().epoch)
         switch_to(pair.one)
@@ -220,7 +221,8 @@ def test_an_operator_orders_degradation_and_takes_it_back(tmp_path: Path) -> Non
 @pytest.mark.spec("REPL-4")
 @pytest.mark.parametrize("matching", ["secondary", "primary"])
 def test_each_queue_of_the_other_router_has_what_it_wants_by_topic_and_content(tmp_path: Path, matching: str) -> None:
-    """Whoever finds it out; also what came while the routers were apart, and for an endpoint that was made later."""
+    """Whichever router matches; also for messages published while the routers were disconnected, and for an endpoint
+    created later."""
     quote = shipped("quote")
     large = Want(topics=("md.>",), where="bid_price > 100")
     queues = [queue_of("md", "synchronous"), EndpointConfig(name="large", wants=(large,), replication="synchronous")]

@@ -43,7 +43,7 @@ def test_endpoints_appear_at_the_other_router_and_what_is_settled_vanishes_there
         with client.endpoint("orders") as queue:
             messages = taken(queue, 50)
             queue.ack(messages[:30])
-            wait_until(lambda: counts(pair, 1)["orders"] == 20, "settled ones to vanish")
+            wait_until(lambda: counts(pair, 1)["orders"] == 20, "settled messages to be deleted")
         altered = queue_of("fills", "asynchronous", deliveries_max=7)
         client.alter_endpoint(altered)
         wait_until(lambda: altered in [each.endpoint for each in pair.two.status().endpoints], "the change")
@@ -60,13 +60,13 @@ def test_endpoints_appear_at_the_other_router_and_what_is_settled_vanishes_there
         client.delete_endpoint("late")
         pair.two.start()
         pair.wait_in_step()
-        assert "late" not in names_at(pair, 1), "deleted while the other was away"
+        assert "late" not in names_at(pair, 1), "deleted while the other router was away"
 
 
 @pytest.mark.spec("REPL-7")
 def test_of_two_primaries_the_older_one_steps_down_and_nothing_synchronous_is_lost(tmp_path: Path) -> None:
-    """An operator forces the other router while the link is cut. Who was with the old one is told what it got; when
-    they hear of each other the newer epoch counts."""
+    """An operator forces the other router while the link is cut. Clients of the old router get valid acknowledgements;
+    when the routers are connected again, the newer epoch counts."""
     with PairOfRouters(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher:
             for number in range(10):
@@ -92,7 +92,9 @@ def test_of_two_primaries_the_older_one_steps_down_and_nothing_synchronous_is_lo
         switch_to(pair.one)
         with client.endpoint("orders") as queue:
             (last,) = taken(queue, 1)
-            assert (number_of(last), last.is_redelivered) == (10, True), "what only the old one had comes late"
+            assert (number_of(last), last.is_redelivered) == (10, True), (
+                "the old router's own message is delivered late"
+            )
 
 
 @pytest.mark.spec("REPL-7")
@@ -114,7 +116,7 @@ def test_a_client_that_knows_a_newer_epoch_refuses_the_old_router(tmp_path: Path
 
 
 class Stranger:
-    """Comes to the pair's link under a name of its choice and says what it likes."""
+    """Connects to the pair's link under any name, and sends any bytes."""
 
     def __init__(self) -> None:
         self.link: Link | None = None
@@ -135,7 +137,7 @@ class Stranger:
 
 
 async def say(port: int, name: str, data: bytes) -> None:
-    """Until the link is ended."""
+    """Wait until the link is ended."""
     stranger = Stranger()
     await connect_link(
         PAIR, "127.0.0.1", port, stranger, node=name, secret=None, tls=None, config=ControlConfig(),
@@ -149,7 +151,7 @@ async def say(port: int, name: str, data: bytes) -> None:
 
 
 def rubbish(randomness: random.Random) -> bytes:
-    """Frames that are none, or out of turn; no consistent lie: whoever has the pair's secret could tell one."""
+    """Frames that are invalid or out of turn, but no consistent lie: a peer with the pair's secret could send one."""
     frames = [
         PAIR.encode(Standing("one", "active", 1), 2**20),
         PAIR.encode(Standing("two", "active", 2**24 - 1), 2**20),
@@ -171,13 +173,13 @@ def test_strangers_and_rubbish_on_the_link_end_and_the_pair_goes_on(tmp_path: Pa
     with PairOfRouters(tmp_path, ORDERS) as pair, client_of(*pair.places) as client:
         port = pair.link_port
         asyncio.run(asyncio.wait_for(say(port, "somebody", encode_frame(PAIR.encode(Listed(), 2**20))), 60))
-        assert state_of(pair.two) == "in step", "whoever is not the other router takes nobody's place"
+        assert state_of(pair.two) == "in step", "# a peer that is not the other router replaces no link"
         for _ in range(ROUNDS):
             with socket.create_connection(("127.0.0.1", port)) as raw:
                 raw.sendall(randomness.randbytes(randomness.randrange(1, 300)))
         with client.publisher() as publisher:
             assert publisher.publish("orders.new", b"0") == SYNC
-            for _ in range(ROUNDS):  # somebody who can be the other router ends the link, and says what it likes
+            for _ in range(ROUNDS):  # a peer that passes for the other router replaces the link, and sends garbage
                 asyncio.run(asyncio.wait_for(say(port, "one", rubbish(randomness)), 60))
             pair.wait_in_step()
             assert publisher.publish("orders.new", b"1") in (SYNC, "degraded")

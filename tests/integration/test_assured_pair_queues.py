@@ -91,7 +91,9 @@ def test_repl_3_an_endpoint_that_one_router_lacks_is_named_and_what_it_has_stays
 ) -> None:
     with PairOfRouters(tmp_path, mirror="none") as pair:
         done("create", pair.one.place, "fills", "fills.>", "--replication", "synchronous")
-        wait_until(lambda: [lacking_at(each) for each in pair.routers] == [("fills",)] * 2, "what is lacking")
+        wait_until(
+            lambda: [lacking_at(each) for each in pair.routers] == [("fills",)] * 2, "the report of missing copies"
+        )
         with client_of(*pair.places) as client, client.publisher() as publisher:
             assert publisher.publish("fills.new", b"one") == "degraded"
             wait_until(lambda: publisher.publish("orders.new", b"one") == "synchronous", "copies of other endpoints")

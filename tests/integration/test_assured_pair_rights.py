@@ -1,5 +1,5 @@
-"""REPL-6: clients come to the other router of a pair with the same credentials, also when only one of the two ever
-reached the administration server; and what operators must say alike at both is compared."""
+"""REPL-6: clients move to the other router of a pair with the same credentials, even if only one of the two ever
+reached the administration server; configuration that must be equal at both is compared."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -26,7 +26,7 @@ FRAME = b"\x08 a frame"
 
 
 class End:
-    """One router's end; what it was told."""
+    """One router's end of the link, and the messages that it received."""
 
     def __init__(self, name: str, access: PairAccess, **values: Any) -> None:
         self.told: list[Any] = []
@@ -55,7 +55,7 @@ class End:
                 await self._changed.wait()
 
     async def refused(self) -> None:
-        """Until somebody was."""
+        """Wait until a connection was refused."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not self.counters["connections_refused"]:
                 await asyncio.sleep(0.01)

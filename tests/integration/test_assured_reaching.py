@@ -1,4 +1,4 @@
-"""Connections between message routers and their clients, and the errors when there is none."""
+"""Connections between message routers and their clients, and the errors without a connection."""
 
 import asyncio
 import ssl
@@ -28,7 +28,7 @@ def test_a_port_that_another_has_is_found_before_the_router_is_active(tmp_path: 
 
 
 def test_why_no_router_can_be_reached_is_said_at_once() -> None:
-    """Without TLS and a secret no connection leaves this host: no attempt would be another."""
+    """Without TLS and a secret no connection leaves this host, so another attempt cannot succeed."""
     with open_assured("routers.example:7460", answer_seconds=3_600) as client:
         with pytest.raises(UnreachableError, match="needs TLS and a secret"):
             client.publisher()

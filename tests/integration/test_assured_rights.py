@@ -46,7 +46,7 @@ receive = [">"]
 
 
 class Scene:
-    """A router, and an administration server that says who may do what there."""
+    """A router, and an administration server that issues its clients' tokens."""
 
     def __init__(self, router: RouterHere, url: str, directory: Path, stack: ExitStack) -> None:
         self.router = router

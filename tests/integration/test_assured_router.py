@@ -51,7 +51,7 @@ for _ in range(100):
 
 
 def taken(queue: AssuredEndpoint, count: int) -> list[Delivery]:
-    """So many messages, or what there is when nothing more comes."""
+    """This number of messages, or fewer if no more arrive."""
     found: list[Delivery] = []
     while len(found) < count and (more := queue.take(count - len(found), PATIENCE_SECONDS)):
         found += more
@@ -87,7 +87,7 @@ def test_what_is_published_is_queued_delivered_and_settled(tmp_path: Path) -> No
 
 @pytest.mark.spec("REPL-1")
 def test_an_acknowledged_message_survives_kill_9(tmp_path: Path) -> None:
-    """A publisher publishes through three kills; whatever was acknowledged is there, once, and in order."""
+    """A publisher publishes through three kills; every acknowledged message is in the queue, once, and in order."""
     acknowledged = 0
     with router_process(router_config(tmp_path / "state"), tmp_path) as router, client_of(router.place) as client:
         with client.publisher(window=64) as publisher:
@@ -140,7 +140,7 @@ def test_what_was_not_settled_comes_again_after_kill_9_and_is_flagged(tmp_path: 
             again = taken(queue, 10)
             assert [number_of(each) for each in again] == list(range(10, 20))
             assert all(each.is_redelivered for each in again)
-            assert queue.ack(first[10:]) == 0, "what came on the lost link cannot be settled any more"
+            assert queue.ack(first[10:]) == 0, "messages of a lost link cannot be settled"
             assert queue.ack(again) == 10
         wait_until(lambda: client.endpoints("orders")[0].messages == 0, "the rest to be settled")
         status = router.status()
@@ -217,7 +217,7 @@ def test_a_transaction_happens_as_one_or_not_at_all(tmp_path: Path) -> None:
             with pytest.raises(ZeroDivisionError):
                 fail()
             (again,) = taken(orders, 1)
-            assert number_of(again) == 1, "consumed in a transaction that was rolled back, it comes again"
+            assert number_of(again) == 1, "a message consumed in a rolled-back transaction is delivered again"
             assert again.is_redelivered
             assert fills.next(0.05) is None
             with client.transaction() as transaction:
@@ -491,7 +491,7 @@ def test_a_closed_publisher_says_so(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_has_no_part_in_its_parents_session(tmp_path: Path) -> None:
-    """Neither publishing nor closing hangs there, and the parent's session goes on."""
+    """Neither publishing nor closing hangs in the child, and the parent's session continues."""
     with router_process(router_config(tmp_path / "state"), tmp_path) as router:
         script = FORKED.format(place=router.place)
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS)

@@ -1,4 +1,5 @@
-"""Clients of a message router that have logged in and then send rubbish: their own links end, and the others go on."""
+"""Clients of a message router that have logged in and then send rubbish: their own links end, and the other clients
+continue."""
 
 import asyncio
 import random
@@ -48,7 +49,7 @@ ROUNDS = 150
 
 
 class Stranger:
-    """Says what it likes. Knows when the router has answered, or ended the link."""
+    """Sends any bytes, and records whether the router has answered, or ended the link."""
 
     def __init__(self) -> None:
         self.link: Link | None = None
@@ -109,7 +110,7 @@ def some_frame(chance: random.Random) -> bytes:
 
 
 async def torment(place: str, seed: int) -> int:
-    """How often the router answered."""
+    """Number of the router's answers."""
     chance = random.Random(seed)
     host, port = parse_place(place)
     stranger = Stranger()

@@ -14,7 +14,7 @@ from penstock.base.errors import RefusedError
 from waiting import PATIENCE_SECONDS, wait_until
 
 EPOCH_SHIFT = 40
-"""Below it is a message's number in its epoch."""
+"""The bits below this one are a message's number in its epoch."""
 
 pytestmark = pytest.mark.spec("REPL-14")
 
@@ -38,7 +38,7 @@ def test_when_the_active_router_is_killed_the_other_takes_over_and_nothing_synch
         assert [number_of(each) for each in messages] == list(range(600))
         assert all(each.is_redelivered for each in messages[:501])
 
-        pair.one.start()  # it comes back as the one that stands by, and nobody disturbs the active one
+        pair.one.start()  # it returns as the standby, and does not disturb the active router
         pair.wait_in_step()
         assert [each.status().role for each in pair.routers] == ["standby", "active"]
         assert pair.one.status().epoch == pair.two.status().epoch
@@ -46,8 +46,8 @@ def test_when_the_active_router_is_killed_the_other_takes_over_and_nothing_synch
 
 @pytest.mark.spec("REPL-7")
 def test_a_router_that_stood_still_beyond_its_lease_neither_acknowledges_nor_delivers(tmp_path: Path) -> None:
-    """Its clients' messages, which lay in its sockets, are acknowledged by the router that has the lease, and come from
-    that one: their ids are of its epoch."""
+    """Messages that wait in the stopped router's sockets are acknowledged and delivered by the router that has the
+    lease: their ids belong to its epoch."""
     with (
         VotingPair(tmp_path) as pair,
         client_of(pair.one.place, silence_ms=600_000) as at_one,
@@ -78,7 +78,7 @@ def test_without_a_majority_nobody_is_active(tmp_path: Path) -> None:
         assert publisher.publish("orders.new", b"0") == "synchronous"
         pair.two.kill()
         pair.witness.kill()
-        wait_until(lambda: pair.one.status().role == "standby", "the lease to end")
+        wait_until(lambda: pair.one.status().role == "standby", "the lease to expire")
         publisher.send("orders.new", b"1")
         assert publisher.unacknowledged == 1
         epoch = pair.one.status().epoch
@@ -90,7 +90,7 @@ def test_without_a_majority_nobody_is_active(tmp_path: Path) -> None:
 
 @pytest.mark.spec("REPL-8")
 def test_there_is_no_automatic_switch_while_degraded(tmp_path: Path) -> None:
-    """What only the active router has is not lost by a switch that nobody ordered."""
+    """Messages that only the active router has are not lost by an automatic switch."""
     with VotingPair(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher:
             assert publisher.publish("orders.new", b"0") == "synchronous"
@@ -107,7 +107,7 @@ def test_there_is_no_automatic_switch_while_degraded(tmp_path: Path) -> None:
         wait_active(pair.one)
         pair.wait_in_step()
         assert pair.two.status().role == "standby"
-        wait_until(lambda: not pair.witness.status().alone, "the note to be struck off")
+        wait_until(lambda: not pair.witness.status().alone, "the record of degradation to be removed")
         with client.endpoint("orders") as queue:
             assert [number_of(each) for each in taken(queue, 2)] == [0, 1]
 
@@ -133,7 +133,7 @@ def test_there_is_no_automatic_switch_while_one_router_has_what_the_other_has_no
             assert message is not None
             message.ack()
         pair.wait_in_step()
-        wait_until(lambda: not pair.witness.status().alone, "the note to be struck off")
+        wait_until(lambda: not pair.witness.status().alone, "the record of degradation to be removed")
         pair.one.kill()
         wait_active(pair.two)
 
@@ -157,14 +157,14 @@ def test_not_even_an_operator_makes_two_routers_active(tmp_path: Path) -> None:
         epoch = pair.one.status().epoch
         pair.relay.cut()
         pair.relay.end()
-        wait_until(lambda: pair.witness.status().alone == NAMES[0], "the active one to be alone")
+        wait_until(lambda: pair.witness.status().alone == NAMES[0], "the active router to be recorded as degraded")
         with pytest.raises(RefusedError):
             switch_to(pair.two, force=True)
         assert [each.status().role for each in pair.routers] == ["active", "standby"]
         assert pair.one.status().epoch == epoch
         pair.one.kill()
         wait_until(lambda: not pair.witness.status().bound_to, "the promise to end")
-        switch_to(pair.two, force=True)  # now it is the operator's to give up what only the other one has
+        switch_to(pair.two, force=True)  # only an operator can give up messages that only the other router has
         assert pair.two.status().role == "active"
 
 

@@ -45,7 +45,8 @@ KEY = AuthenticationKey(3, b"of this test ...")
 
 @contextlib.contextmanager
 def forger(attack: str, channel: Channel, publisher_id: int) -> Iterator[None]:
-    """It has sent all its forgeries at least once when the block begins, and goes on until its end."""
+    """Run a forger: it has sent all its forgeries at least once when the block begins, and continues until the end of
+    the block."""
     command = [sys.executable, "-m", "integration.forger", attack, channel.group, str(channel.port), str(publisher_id)]
     tests = Path(__file__).parent.parent
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tests, text=True)
@@ -63,7 +64,7 @@ def refused(subscription: Subscription) -> int:
 
 
 def check_undisturbed(client: Client, channel: Channel, feed: AdminClient, attack: str) -> Subscription:
-    """Messages before, while and after somebody forges packets come once, in order, without a word of loss."""
+    """Messages before, during and after the forgeries arrive once, in order, without a loss report."""
     subscription = client.subscribe("md.us.eq.>")
     with adapter_on(channel, A_ID, feed) as publisher:
         with forger(attack, channel, A_ID):
@@ -111,7 +112,7 @@ def test_a_filter_module_is_not_disturbed_by_forged_packets(
 def test_nobody_forges_packets_or_requests_between_a_filter_module_and_an_application(
     server: AdminServer, feed: AdminClient, tmp_path: Path, delivery: Wish
 ) -> None:
-    """The forger sends from the very sockets of both, as a host of the segment can from their addresses."""
+    """The forger sends from the very sockets of both, as a host on the segment could with their addresses."""
     channel = free_channel()
     feed.register(registered_on(channel, A_ID))
     admin = AdminAccess(url=server.url, credentials=str(credentials_file(tmp_path, "filter")))
@@ -125,7 +126,7 @@ def test_nobody_forges_packets_or_requests_between_a_filter_module_and_an_applic
         where = f"127.0.0.1:{beside.port}"
         with FilteredReceiver(where, ["md.us.eq.>"], token=token, delivery=delivery) as application:
             data, asked = beside.module._data, application.counters
-            assert application.receive(0) == []  # it takes its place
+            assert application.receive(0) == []  # the application joins the streams
             assert application._attachment is not None
             registered = application._attachment.registered
             group = (registered.group, registered.group_port) if delivery == "shared" else None
@@ -154,7 +155,7 @@ def test_nobody_forges_packets_or_requests_between_a_filter_module_and_an_applic
 
 
 def forgeries(publisher_id: int, group: int, sequence: int) -> list[bytes]:
-    """The next number, a number near 2^64, an end, a later epoch, and a loss that was none."""
+    """The next number, a number near 2^64, an end, a later epoch, and a false loss report."""
     made = []
     for first, epoch in ((sequence, 1), (2**63, 1), (1, 2**32 - 1)):
         packer = Packer(publisher_id, group, epoch, first_sequence=first)
@@ -212,7 +213,7 @@ def test_publisher_and_receiver_with_keys_repair_what_is_lost() -> None:
 
 @pytest.mark.spec("AUTH-1", "AUTH-4")
 def test_a_recorded_packet_does_not_take_a_stream_from_its_publisher() -> None:
-    """A stranger sends a recorded packet to a receiver that has just started, and goes on sending it."""
+    """An attacker sends a recorded packet to a receiver that has just started, and keeps sending it."""
     channel = free_channel()
     silent = PublisherConfig(linger_ms=1, keep_alive_first_ms=3_600_000, keep_alive_ms=3_600_000)
     publisher = MulticastPublisher(channel, publisher_id=A_ID, epoch=1, config=silent, keys=(KEY,))

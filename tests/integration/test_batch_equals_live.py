@@ -21,7 +21,7 @@ from penstock.spark.journals import JournalPlace
 from penstock.wire import decode_origin
 
 STREAM = 2
-DAY = "2026-01-30"  # that of the adapter of the kit
+DAY = "2026-01-30"  # the date of the kit's adapter
 
 
 def recorded(journal: Path) -> list[Message]:
@@ -41,7 +41,7 @@ def recorded(journal: Path) -> list[Message]:
 
 
 def without_term(message: Message) -> Message:
-    """Who was active, and whether in step with a backup, is the adapter's business and in no file."""
+    """Remove the term: which adapter was active, and whether a backup was in sync, is not in the file."""
     topic, origin, model_id, record = message
     told = decode_origin(origin[4:])
     return (

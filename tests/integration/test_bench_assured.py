@@ -1,4 +1,4 @@
-"""`penstock bench assured`, cut short: it gives every figure, from real processes."""
+"""`penstock bench assured`, shortened: it prints every figure, from real processes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`penstock capture`: what was published is in the journal, exactly."""
+"""`penstock capture`: the journal has exactly the published messages."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from waiting import wait_until
 
 
 def payloads(path: Path) -> list[bytes]:
-    """What the journal says was delivered; nothing, as long as there is no journal."""
+    """The delivered payloads in the journal; empty while there is no journal."""
     try:
         with JournalReader.open(path) as journal:
             delivered = [each for _, each in replay(journal.read()) if isinstance(each, Deliver)]

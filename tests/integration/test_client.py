@@ -68,7 +68,8 @@ def alice(server: AdminServer) -> Iterator[Client]:
 
 
 def key_in_use(feed: AdminClient, subscription: Subscription, *adapters: str) -> StreamKey:
-    """Play the adapters of a sealed feed until a new subscription has begun; the stream key that it begins with."""
+    """Play the adapters of a sealed feed until a new subscription has begun; return the stream key with which it
+    begins."""
 
     def has_begun() -> bool:
         confirm_keys(feed, *(adapters or ("adapter-0",)))
@@ -91,7 +92,7 @@ def take(subscription: Subscription, count: int, seconds: float = 120) -> list[A
 
 
 def drained(subscription: Subscription, publisher: MulticastPublisher, topic: str, number: int) -> list[Any]:
-    """Everything up to message `number`, which is published last."""
+    """Publish message `number`, and return all messages up to it."""
     publisher.publish_batch(Originated(topic, [number]))
     taken: list[Any] = []
     while not taken or taken[-1].seq != number:
@@ -444,7 +445,7 @@ def test_messages_of_an_adapter_that_left_are_read_to_the_end(feed: AdminClient,
 
 
 def left_by(subscription: Subscription, publisher_id: int) -> BrokeredStream:
-    """The subscription's stream as it is without this adapter."""
+    """The subscription's stream without this adapter's address."""
     (stream,) = subscription._brokered.streams
     addresses = [each for each in stream.addresses if each.publisher_id != publisher_id]
     return msgspec.structs.replace(stream, addresses=addresses)
@@ -548,7 +549,8 @@ def test_a_refusal_of_an_adapter_ends_the_subscription(feed: AdminClient, alice:
 
 @pytest.mark.spec("SUB-5")
 def test_a_late_subscriber_gets_the_image_and_then_what_follows_it(feed: AdminClient, alice: Client) -> None:
-    """The first image is older than the live stream, so another one is asked for; live messages come meanwhile."""
+    """The first image is older than the live stream, so the client requests another one; live messages arrive in the
+    meantime."""
     opened: list[OpenStream] = []
     channel = free_channel()
     image = int(OriginFlag.SYNCHRONISED | OriginFlag.IMAGE)
@@ -557,7 +559,7 @@ def test_a_late_subscriber_gets_the_image_and_then_what_follows_it(feed: AdminCl
 
         async def conduct(connection: Any, request: OpenStream) -> None:
             last = 90 if len(opened) == 1 else 110
-            if len(opened) == 1:  # the subscriber listens already
+            if len(opened) == 1:  # the subscriber is listening already
                 publisher.publish_batch(Originated(AAPL, range(101, 121)))
             positions = [Position(STREAM_ID, TERM, last)]
             await connection.send(ImageBegin(positions))
@@ -626,7 +628,7 @@ def test_what_is_not_ours_between_the_image_and_the_first_update_over_tcp_is_not
 
 @pytest.mark.spec("SUB-5")
 def test_other_topics_while_the_image_is_awaited_begin_anew(feed: AdminClient, alice: Client) -> None:
-    """Each image is asked for after a live stream of the same topics was opened."""
+    """Each image is requested after a live stream of the same topics was opened."""
     opened: list[OpenStream] = []
 
     async def conduct(connection: Any, request: OpenStream) -> None:
@@ -668,7 +670,7 @@ def test_contributions_reach_every_adapter_and_are_sent_again_to_one_that_return
                     continue
                 mine = taken[publisher_id]
                 if publisher_id == B_ID and connections.count(B_ID) == 1 and said.messages:
-                    await connection.close()  # takes nothing, and dies
+                    await connection.close()  # accepts no data, and dies
                     return
                 mine += said.messages[len(mine) + 1 - said.first_sequence :] if said.messages else []
                 await connection.send(Contributed(said.stream, len(mine) + 1))

@@ -1,4 +1,4 @@
-"""Clients, administration server and adapters as they run in a plant: the adapters are processes, and get killed."""
+"""Clients, administration server and adapters as they run in a plant: the adapters are processes, and are killed."""
 
 import contextlib
 import ssl
@@ -60,7 +60,7 @@ def plant(
 
 
 class Reader:
-    """Reads a subscription in a thread, and notes what it sees."""
+    """Reads a subscription in a thread, and records the messages."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
@@ -195,7 +195,7 @@ def test_a_newcomer_begins_with_a_key_of_its_own_and_disturbs_nobody(tmp_path: P
                 (line,) = newcomer._lines.values()
                 assert line.is_multicast
                 held = {key.key_id for line in newcomer._lines.values() for key in line.gate._ring._keys.values()}
-                assert 1 not in held, "the key of the past"
+                assert 1 not in held, "the newcomer must not have the old key"
                 (active,) = [key for key in server._live.service.core.feeds.keys("itch") if key.state == "active"]
                 assert active.key.key_id in held
                 assert newcomer.losses == []
@@ -239,7 +239,7 @@ def test_a_first_key_that_is_told_while_the_client_still_subscribes_counts(
 
 @pytest.mark.spec("ADM-7", "AUTH-6")
 def test_a_killed_adapter_does_not_keep_a_newcomer_waiting(tmp_path: Path) -> None:
-    # the server takes the killed adapter for live all the time: only the bound of the wait lets the newcomer begin
+    # the server considers the killed adapter alive all the time: only the bound of the wait lets the newcomer begin
     limits = AdminLimits(key_grace_s=0.2, key_rotation_s=2.0, heartbeat_s=0.1, adapter_lost_s=3_600.0)
     with (
         plant(tmp_path, 2, sealed=True, limits=limits) as (feed, server),

@@ -1,4 +1,4 @@
-"""The client by way of a filter module: everything that test_client.py shows holds as well."""
+"""The client with a filter module: all properties that test_client.py checks hold here too."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ from waiting import wait_until
 
 
 def test_what_is_not_granted_is_never_seen_whatever_comes(server: AdminServer, feed: AdminClient) -> None:
-    """The filter passes on what was asked for only: the client does not even see the rest."""
+    """The filter passes on only requested messages: the client does not even receive the others."""
     channel = free_channel()
     feed.register(registered_on(channel, A_ID))
     with penstock.connect(server.url, credentials=credentials("carol")) as carol:
@@ -135,7 +135,7 @@ def test_a_client_gets_no_messages_to_another_one_by_taking_its_address(
 
 
 def _arrives(publisher: MulticastPublisher, address: int, inbox: Inbox, content: bytes) -> bool:
-    """Messages of a publisher that the filter has not heard of yet are refused: they are sent again."""
+    """Messages of a publisher that the filter does not know yet are refused, so they are sent again."""
     publisher.send_to(address, content)
     message = inbox.next(0.2)
     assert message is None or bytes(message.payload) == content

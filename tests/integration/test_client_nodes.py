@@ -98,7 +98,7 @@ def test_a_node_that_is_not_there(server: AdminServer) -> None:
 @both
 @pytest.mark.spec("CRIT-4")
 def test_a_consumer_that_was_too_slow_is_told_what_it_missed_and_put_right(is_offloaded: bool) -> None:
-    """Every update is seen once, or is in a receipt; the newest is always seen."""
+    """Every update is received once, or reported in a receipt; the newest is always received."""
     with node_here(plant_config()) as plant:
         publish(plant, AAPL, 1)
         with open_messages(f"127.0.0.1:{plant.port}", AAPL, offload=is_offloaded) as messages:
@@ -153,7 +153,7 @@ def test_a_slow_reader_of_records_sees_the_newest(is_offloaded: bool) -> None:
 @both
 @pytest.mark.spec("ADPT-3")
 def test_topics_that_come_later_have_records_too(is_offloaded: bool) -> None:
-    """More of them than the region had room for: there is a larger one then."""
+    """More records than the region has room for: the node replaces it by a larger one."""
     with node_here(plant_config()) as plant:
         publish(plant, AAPL, 1)
         with records_at(plant, is_offloaded) as quotes:
@@ -211,7 +211,7 @@ def test_metered_messages_are_few_and_the_last_one_comes(is_offloaded: bool) -> 
 
 @pytest.fixture
 def guarded(server: AdminServer, tmp_path: Path) -> Iterator[NodeHere]:
-    """A plant that asks for tokens."""
+    """A plant that requires tokens."""
     admin = AdminAccess(url=server.url, credentials=str(credentials_file(tmp_path, "filter")))
     with node_here(plant_config(admin=admin)) as plant:
         wait_until(lambda: plant.node.status().is_in_touch, "the administration server")

@@ -24,7 +24,7 @@ HOUR = 3_600 * 1_000_000_000
 
 
 class WrongClock:
-    """An hour ahead of this host's."""
+    """A clock one hour ahead of this host's clock."""
 
     def now_ns(self) -> int:
         return time.monotonic_ns()

@@ -78,7 +78,7 @@ def test_only_operators_act_and_attempts_of_others_do_not_fill_the_log(console: 
 
 
 def watched(console: RunningConsole) -> Session:
-    """The session that has a WebSocket open."""
+    """The session whose WebSocket is open."""
     service = console.console._service
     assert service is not None
     wait_until(lambda: service.sessions.watched(), "the WebSocket")
@@ -216,7 +216,7 @@ def test_a_node_is_killed_from_the_console(tmp_path: Path) -> None:
 
 
 def _sleeper(running: RunningPlant) -> int:
-    """A process in the place of a node: the real one would want the port that the test's own server has."""
+    """A process in place of a node: the real node would need the port of the test's own server."""
     node = running.nodes["admin"]
     node.member = running.supervisor.start("admin", "signal:pause", [], lambda line: None)
     node.is_ready = False

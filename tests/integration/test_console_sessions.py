@@ -1,4 +1,4 @@
-"""Logging in to the console, and everything that is refused at its door."""
+"""Logging in to the console, and everything that the login refuses."""
 
 import contextlib
 import io
@@ -47,7 +47,7 @@ def test_a_person_logs_in_sees_the_picture_and_logs_out(console: RunningConsole)
     watching = browser.socket("/ws/watch")
     kept = browser.cookie
     assert browser.post("/api/logout").status == 204
-    assert close_code(watching) == 4401  # what it had open ends with it
+    assert close_code(watching) == 4401  # the session's WebSocket ends with the session
     browser.cookie = kept
     assert browser.get("/api/session").code == "token"
 
@@ -201,7 +201,7 @@ def test_a_session_that_is_not_used_ends(tmp_path: Path) -> None:
 def _wait_for_end(browser: Browser) -> None:
     deadline = time.monotonic() + 30
     while True:
-        time.sleep(0.5)  # asking is using: the pause has to be longer than idle_s
+        time.sleep(0.5)  # a request counts as use, so the pause must be longer than idle_s
         if browser.get("/api/session").status == 401:
             return
         assert time.monotonic() < deadline
@@ -223,7 +223,7 @@ def test_the_console_ends_in_order(tmp_path: Path) -> None:
         ending.result(30)
 
 
-# Connections that come to nothing
+# Connections that never become requests
 
 
 def wait_cut_off(connection: socket.socket) -> None:

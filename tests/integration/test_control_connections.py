@@ -41,7 +41,7 @@ def connect(server: ControlServer, **options: Any) -> Coroutine[Any, Any, Contro
 
 
 async def answer_to(server: ControlServer, data: bytes, *, eof: bool = False) -> bytes:
-    """What a server says to bytes that no client of ours would send, until it hangs up."""
+    """The server's answer to bytes that no client of ours would send, until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         writer.write(data)
@@ -171,7 +171,7 @@ def test_garbage_is_counted_and_the_server_lives(data: bytes, cause: str) -> Non
 def test_last_words_reach_a_peer_that_is_still_sending() -> None:
     def send_and_read(port: int) -> bytes:
         with socket.create_connection(("127.0.0.1", port)) as stream:
-            stream.sendall(b"\xff" * 8_000_000)  # would fail with a reset if the server closed at once
+            stream.sendall(b"\xff" * 8_000_000)  # a server that closed at once would reset this connection
             stream.shutdown(socket.SHUT_WR)
             return stream.recv(10_000)
 
@@ -205,8 +205,8 @@ def test_an_oversized_frame_ends_the_connection_with_an_explanation() -> None:
         async with serving(config=ControlConfig(message_size_max=1_000)) as server:
             connection = await connect(server)
             with pytest.raises(LocalProtocolError):
-                await connection.send(Say("x" * 200_000))  # ours refuses to send it, and lives on
-            await connection.send(Say("x" * 5_000))  # allowed here, too long there
+                await connection.send(Say("x" * 200_000))  # the client refuses to send the message, and continues
+            await connection.send(Say("x" * 5_000))  # allowed at the client, too long for the server
             with pytest.raises(RefusedError, match="the limit is 1000"):
                 await connection.receive()
             await connection.close()
@@ -228,7 +228,7 @@ def test_a_peer_that_stops_answering_is_given_up() -> None:
     async def main() -> None:
         async with serving(config=ControlConfig(ping_ms=20, silence_ms=100)) as server:
             connection = await connect(server)
-            connection._runner.stop()  # it goes on reading, but its session is dead
+            connection._runner.stop()  # it keeps reading, but its session is dead
             await until(lambda: server.counters.by_cause("connections_closed") == {"silent": 1})
             connection._fail()
             await connection.close()
@@ -244,7 +244,7 @@ def test_a_peer_that_does_not_read_is_cut_off() -> None:
     async def main() -> None:
         async with serving(flood) as server:
             config = ControlConfig(inbox_messages_max=1, linger_ms=100)
-            connection = await connect(server, config=config)  # takes nothing, so it soon reads nothing
+            connection = await connect(server, config=config)  # accepts no data, so it soon reads none
             await until(lambda: server.counters.by_cause("connections_closed") == {"slow": 1})
             await connection.close()
 
@@ -252,7 +252,7 @@ def test_a_peer_that_does_not_read_is_cut_off() -> None:
 
 
 def test_a_slow_application_is_waited_for() -> None:
-    """Back-pressure: the sender waits, nothing is lost, and neither side takes the other for dead."""
+    """Back-pressure: the sender waits, nothing is lost, and neither side considers the other one dead."""
 
     async def flood(connection: Any) -> None:
         for number in range(2_000):
@@ -262,7 +262,7 @@ def test_a_slow_application_is_waited_for() -> None:
         patient = ControlConfig(inbox_messages_max=4, write_size_max=4_096, ping_ms=20, silence_ms=200)
         async with serving(flood, config=patient) as server:
             connection = await connect(server, config=patient)
-            await asyncio.sleep(0.5)  # longer than the silence that is allowed
+            await asyncio.sleep(0.5)  # longer than the permitted silence
             got = [message.value async for message in connection]
             assert got == list(range(2_000))
 
@@ -295,7 +295,7 @@ def test_a_dead_peer_is_noticed_after_the_inbox_was_full() -> None:
             data = b"".join(encode_frame(ECHO.encode(Number(number), 1_000)) for number in range(10))
             connection._writer.write(data)  # in one piece: more than the inbox takes
             assert [await connection.receive() for _ in range(10)] == [Number(number) for number in range(10)]
-            connection._runner.stop()  # it goes on reading, but its session is dead
+            connection._runner.stop()  # it keeps reading, but its session is dead
             await until(lambda: server.counters.by_cause("connections_closed") == {"silent": 1})
             connection._fail()
             await connection.close()
@@ -304,7 +304,7 @@ def test_a_dead_peer_is_noticed_after_the_inbox_was_full() -> None:
 
 
 def test_a_peer_that_takes_bytes_slowly_is_waited_for() -> None:
-    """The whole takes several times write_ms, but some bytes go all the time."""
+    """The transfer as a whole takes several times write_ms, but it always makes some progress."""
     size = 1_500_000
 
     async def send_much(connection: Any) -> None:
@@ -453,7 +453,7 @@ def test_connections_in_a_tls_handshake_count_and_keep_nobody_out(certificate: P
             await until(lambda: len(server._tasks) == 2)
             await is_serving(server, tls=client_tls)
             assert server.counters.by_cause("connections_refused")["connection_limit"] == 1
-            assert await silent[0][0].read() == b"", "the one that was silent longest has made room"
+            assert await silent[0][0].read() == b"", "the longest silent connection was closed"
             silent[1][1].write(b"no TLS at all, but enough of it to be sure")
             for _, writer in silent:
                 writer.close()

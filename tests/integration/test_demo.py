@@ -1,4 +1,4 @@
-"""`penstock demo` and `penstock up`: whole plants of real processes, and their end in every way there is."""
+"""`penstock demo` and `penstock up`: whole plants of real processes, and every way to end them."""
 
 import contextlib
 import html
@@ -68,7 +68,7 @@ def test_the_active_adapter_is_killed_and_nobody_misses_anything(tmp_path: Path)
         )
 
 
-@pytest.mark.soak  # test_filter_failures.py kills one without a whole plant around it
+@pytest.mark.soak  # test_filter_failures.py kills a filter module without a whole plant
 @pytest.mark.spec("FILT-4", "FILT-7")
 def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
@@ -76,7 +76,7 @@ def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence(tmp_path: Pa
         assert demo.end() == 0, demo.out + demo.err
         assert "kill -9 of the filter module, filter" in demo.out
         assert "started again: 2 starts" in demo.out
-        assert delivered(demo)[1] == made(demo)  # the one without it has not noticed
+        assert delivered(demo)[1] == made(demo)  # the subscriber without the filter has not noticed
         told = details(page)
         found = re.search(r"subscriber-1 did not see ([\d,]+) messages .* told that ([\d,]+) may be lost", told)
         assert found, told
@@ -87,7 +87,7 @@ def test_the_filter_module_is_killed_and_nothing_is_lost_in_silence(tmp_path: Pa
         assert received == passed + removed
 
 
-@pytest.mark.soak  # test_assured_voting.py kills one without a whole plant around it
+@pytest.mark.soak  # test_assured_voting.py kills a router without a whole plant
 @pytest.mark.spec("REPL-1", "REPL-7", "REPL-14")
 def test_the_active_message_router_is_killed_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
@@ -118,7 +118,7 @@ def test_an_agent_is_killed_from_the_console_and_the_tree_heals() -> None:
         def nodes() -> dict[str, dict[str, str]]:
             return {each["node"]: each for each in browser.get("/api/picture").document["nodes"]}
 
-        parents = [""]  # of leaf-1, which leaves middle-1 by itself if middle-1 does not answer in time
+        parents = [""]  # parents of leaf-1, which leaves middle-1 by itself if middle-1 does not answer in time
         wait_until(lambda: parents.append(nodes()["leaf-1"]["parent"]) or parents[-1], "leaf-1 has a parent")
         parent = parents[-1]
         with browser.stack:
@@ -176,7 +176,8 @@ def test_nothing_outlives_a_supervisor_that_is_killed() -> None:
 
 
 def test_a_terminal_shows_a_table_and_its_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
-    """On a terminal of its own, where Ctrl-C goes to every process in the foreground: it is for the supervisor."""
+    """On a terminal of its own, where Ctrl-C goes to every process in the foreground, but only the supervisor acts on
+    it."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140", "LINES": "40", "TMPDIR": str(tmp_path)}
     on_terminal = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
@@ -219,7 +220,7 @@ def test_a_first_plant_runs_and_a_dead_adapter_is_started_again(tmp_path: Path) 
         assert "filter: filter" in check.out
     with running("up", plant) as up:
         up.wait_for_output("the plant runs")
-        up.wait_for_output("adapter-b: backup, synchronised")
+        up.wait_for_match(r"adapter-[ab]: backup, synchronised")
         credentials = str(directory / "alice.toml")
         with running("sub", "--connect", url, "--credentials", credentials, "md.us.eq.>", "--json") as sub:
             sub.wait_for_output('"topic":"md.us.eq.')
@@ -228,10 +229,14 @@ def test_a_first_plant_runs_and_a_dead_adapter_is_started_again(tmp_path: Path) 
                 up.wait_for_output("filter: applications served: 1")
                 assert trades.end() == 0, trades.err
                 assert trades.out.count(".trade") == 40
-            admin, adapter = up.children()[:2]
-            kill(adapter)
-            up.wait_for_output("adapter-b: active")
-            up.wait_for_output("adapter-a: backup, synchronised")
+            admin, *adapters = up.children()[:3]
+            active, backup = "ab" if up.out.rfind("adapter-a: active") > up.out.rfind("adapter-b: active") else "ba"
+            before = len(up.out)
+            kill(adapters["ab".index(active)])
+            wait_until(lambda: f"adapter-{backup}: active" in up.out[before:], "the backup is promoted")
+            wait_until(
+                lambda: f"adapter-{active}: backup, synchronised" in up.out[before:], "the killed adapter is back"
+            )
             seen = sub.out.count("\n")
             wait_until(lambda: sub.out.count("\n") > seen, "messages after the kill")
             assert sub.interrupt() == 0, sub.err

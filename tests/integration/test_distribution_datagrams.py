@@ -1,4 +1,4 @@
-"""A chain between nodes by UDP: the same events, lost packets sent again or made up for."""
+"""A chain between nodes by UDP: the same events; lost packets are retransmitted or replaced by refreshes."""
 
 import os
 import socket
@@ -71,8 +71,8 @@ def test_packets_that_are_lost_are_sent_again_or_made_up_for(plant: NodeHere, cl
         consumer.wait_live(consumer.attached().subscribe("md.>"))
         sender = sender_of(plant)
         stream = sender._sure if is_resent or sender._fresh is None else sender._fresh
-        key, stream._only_key = stream._only_key, 1  # packets go nowhere for a while
-        stream.close_lanes()  # they know where packets went
+        key, stream._only_key = stream._only_key, 1  # packets are sent to no address for a while
+        stream.close_lanes()  # lanes hold the destinations of packets
         plant.publish(packed("md.A.quote", quote("A", 2)))
         stream.close_lanes()
         stream._only_key = key
@@ -89,7 +89,7 @@ def test_images_follow_what_is_lost_for_good(plant: NodeHere) -> None:
         consumer.wait_live(consumer.attached().subscribe("md.>"))
         consumer.wait_for("md.A.quote", 1)
         before = len(consumer.of_kind(EventKind.REFRESH))
-        mux.node._above().lose_datagrams()  # as its receiver says when nobody has the packets any more
+        mux.node._above().lose_datagrams()  # as the receiver does when no node has the packets any more
         wait_until(lambda: consumer.receive() or len(consumer.of_kind(EventKind.REFRESH)) > before, "the image")
         assert consumer.of_kind(EventKind.RECEIPT)
 
@@ -140,7 +140,7 @@ def test_a_stranger_with_the_address_of_the_node_above_changes_nothing(plant: No
         sent = 0
         for number in range(2, 12):
             for publisher, group in streams:
-                # its own socket: the datagrams come from the very address of the node above
+                # its own socket: the datagrams come from the address of the upstream node itself
                 with socket.socket(fileno=os.dup(publisher._socket.fileno())) as stranger:
                     for packet in forgeries(publisher, parse_group(group)):
                         stranger.sendto(packet, to)

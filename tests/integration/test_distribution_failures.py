@@ -1,4 +1,4 @@
-"""Plant, multiplexer and consumers as processes that are killed, and whoever else comes to their ports."""
+"""Plant, multiplexer and consumers as processes that are killed, and strangers that connect to their ports."""
 
 import os
 import random
@@ -34,7 +34,7 @@ time.sleep(600)
 
 
 class Chain:
-    """Plant and multiplexer in processes of their own, and who publishes to them."""
+    """Plant and multiplexer in processes of their own, and their publisher."""
 
     def __init__(self, channel: Channel, made: MulticastPublisher) -> None:
         self.channel = channel
@@ -53,7 +53,8 @@ class Chain:
             self._publisher.publish(TOPIC, bytes(message), model_id=message.model.id, model_version=1)
 
     def publish_until_seen(self, consumer: Consumer, first: int) -> int:
-        """The number of the first that the consumer has: what was sent before a node listened is nobody's."""
+        """Publish until the consumer has received a message, and return its number: earlier ones were sent before a
+        node listened."""
         numbers = iter(range(first, first + 1_000_000))
         sent = [first - 1]
 
@@ -74,7 +75,7 @@ def chain() -> Iterator[Chain]:
 
 
 def memory_names() -> set[str]:
-    """What is left of shared memory that has a name."""
+    """Named shared memory that still exists."""
     return {name for name in os.listdir("/dev/shm") if "penstock" in name}
 
 
@@ -130,13 +131,13 @@ def test_a_plant_that_is_started_anew_counts_anew_and_applications_behind_it_mis
         last = _published_until_read(chain, messages, 2_000)
         chain.publish(*range(last + 1, last + 11))
         assert _read_until(messages, last + 10)[-10:] == list(range(last + 1, last + 11))
-        assert messages.statistics().duplicates == 0, "what has a number that was there before is not the same"
+        assert messages.statistics().duplicates == 0, "a message with a repeated number is not a duplicate"
         assert mux.interrupt() == 0
         assert second.interrupt() == 0
 
 
 def _published_until_read(chain: Chain, messages: NodeMessages, first: int) -> int:
-    """The last number that was published when one of them came."""
+    """Publish until a message arrives, and return the last number published."""
     for number in range(first, first + 900):
         chain.publish(number)
         while (message := messages.next(0.05)) is not None:
@@ -193,7 +194,7 @@ def test_garbage_on_the_port_hurts_nobody(chain: Chain) -> None:
 
 
 def _throw(stranger: socket.socket, data: bytes) -> None:
-    """Until the other side has had enough."""
+    """Send the data, and read until the other side closes the connection."""
     try:
         stranger.sendall(data)
         stranger.shutdown(socket.SHUT_WR)

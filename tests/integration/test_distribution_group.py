@@ -1,4 +1,4 @@
-"""Two multiplexers that hear one group: one datagram for both, and what becomes of one that a node missed."""
+"""Two multiplexers that receive one group: one datagram for both, and recovery when a node missed it."""
 
 import os
 import socket
@@ -41,7 +41,7 @@ def plant(request: pytest.FixtureRequest) -> Iterator[NodeHere]:
 
 
 class Below:
-    """A multiplexer below a plant, and a consumer of it that wants everything."""
+    """A multiplexer below a plant, and a consumer of it that subscribes to everything."""
 
     def __init__(self, plant: NodeHere, name: str) -> None:
         above = UpstreamConfig(port=plant.port, interface=LOCAL, cls="adaptive")
@@ -202,7 +202,7 @@ def test_what_one_node_missed_is_sent_again_to_it_or_to_all_or_waited_for(
     missed = plant.node._config.datagrams.missed
     one, two = below
     own, by_group = own_messages(plant), group_messages(plant)
-    before = one.missed, two.missed  # signs of life from before they joined
+    before = one.missed, two.missed  # keep-alives from before they joined
     two.hear_group(False)
     plant.publish(packed(TOPIC, quote("A", 2)))
     assert one.consumer.wait_for(TOPIC, 2) == [1, 2]
@@ -234,17 +234,17 @@ def test_what_was_missed_is_not_sent_again_when_something_newer_was(
 
 def test_a_node_that_leaves_takes_its_wishes_with_it(plant: NodeHere, below: tuple[Below, Below]) -> None:
     chained = plant.node._server._downstream
-    wait_until(lambda: [len(each.users) for each in chained._shared.values()] == [2], "the wishes of both")
+    wait_until(lambda: [len(each.users) for each in chained._shared.values()] == [2], "the subscriptions of both")
     (shared,) = chained._shared.values()
     one, two = below
     two.consumer.close()
     two.consumer = Consumer(two.mux.port)
-    wait_until(lambda: len(shared.users) == 1, "the other's wish to end")
+    wait_until(lambda: len(shared.users) == 1, "the other subscription to end")
     plant.publish(packed(TOPIC, quote("A", 2)))
     assert one.consumer.wait_for(TOPIC, 2) == [1, 2]
     one.consumer.close()
     one.consumer = Consumer(one.mux.port)
-    wait_until(lambda: not chained._shared and not chained._group._brings_after, "the last wish to end")
+    wait_until(lambda: not chained._shared and not chained._group._brings_after, "the last subscription to end")
 
 
 @pytest.mark.spec("ADPT-3")
@@ -256,7 +256,7 @@ def test_a_node_that_does_not_hear_the_group_gets_everything_itself(
     monkeypatch.setattr(datagrams, "group_socket", lambda channel: group_socket(elsewhere))
     deaf = Below(plant, "deaf")
     try:
-        plant.publish(packed(TOPIC, quote("A", 2)))  # by the group, as long as it is not given up
+        plant.publish(packed(TOPIC, quote("A", 2)))  # sent to the group until the node gives the group up
         wait_until(lambda: not plant.node._server._downstream._members, "the group to be given up")
         assert deaf.consumer.wait_for(TOPIC, 2) == [1, 2]
         plant.publish(packed(TOPIC, quote("A", 3)))

@@ -167,7 +167,7 @@ def test_names_numbers_and_first_words_are_checked(plant: NodeHere) -> None:
         assert 'name = "spread"' in model
         with pytest.raises(ConnectionLostError):
             one.run(one.link.vouch("x", "t"))  # it is no node
-        wait_until(lambda: one.link.failure, "the end of one that breaks the rules")
+        wait_until(lambda: one.link.failure, "the end of a client that violates the protocol")
 
 
 @pytest.mark.spec("METR-3")

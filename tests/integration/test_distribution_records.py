@@ -143,4 +143,4 @@ def test_a_multiplexer_learns_models_from_the_node_above(tmp_path: Path) -> None
                 plant.publish(packed("md.A.bar", own.new(volume=1)))
                 return any(each.cls == TransmissionClass.ADAPTIVE for each in consumer.of_kind(EventKind.UPDATE))
 
-            wait_until(comes_as_adaptive, "the model: what nobody knows is never conflated")
+            wait_until(comes_as_adaptive, "the model to be known: unknown models are never conflated")

@@ -1,4 +1,4 @@
-"""Regions that several processes share: whose rights end, or become less, sees nothing more in what it has mapped."""
+"""Regions shared by several processes: a process whose rights end or shrink sees nothing more in its mapping."""
 
 import subprocess
 import sys
@@ -61,7 +61,7 @@ class Watcher:
         return self._process.stdout.readline().strip()
 
     def tell(self, line: str) -> str:
-        """And what it sees then."""
+        """Send a line to the process, and return its next output line."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
@@ -107,6 +107,6 @@ def test_whose_rights_end_or_shrink_sees_nothing_more_in_a_shared_region(tmp_pat
             else:
                 watcher.tell("renew " + token(server, "alice", "md.us.B.>"))
             plant.publish(packed("md.us.A.quote", quote("A", 3)))
-            wait_until(lambda: staying["md.us.A.quote"].source_seq == 3, "the update for who stays")
+            wait_until(lambda: staying["md.us.A.quote"].source_seq == 3, "the update for the remaining consumer")
             assert watcher.tell("look") == "2"
         wait_until(lambda: not mux.node._handover._offers, "the segments to be withdrawn")

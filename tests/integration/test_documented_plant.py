@@ -27,7 +27,7 @@ for line in sys.stdin:
 
 
 class Reader:
-    """Somebody who types what a page says, in one shell and one Python session."""
+    """Runs the commands and programs of a page, in one shell and one Python session."""
 
     def __init__(self, plant: FirstPlant) -> None:
         self._plant = plant
@@ -36,7 +36,7 @@ class Reader:
         self._python: subprocess.Popen[str] | None = None
 
     def run(self, block: Block) -> str:
-        """What went wrong; empty if nothing did."""
+        """The first failure; empty if there was none."""
         return self._type(block) if block.kind == "console" else self._execute(block)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The edge cache: the same events by TCP and WebSocket, and clients of every kind of bad manners."""
+"""The edge cache: the same events by TCP and WebSocket, and clients that misbehave in every way."""
 
 import itertools
 import random
@@ -162,7 +162,7 @@ def test_garbage_of_any_kind_ends_one_connection_and_nothing_else(plant: NodeHer
     with Bare(websocket_port(edge), "huge") as client:
         client.socket.sendall(b"\x81\xff" + (2**62).to_bytes(8, "big") + bytes(4))
         assert client.rest()[-1][0] == 8
-    wait_until(lambda: edge.consumer_names() == [], "everybody to be gone")
+    wait_until(lambda: edge.consumer_names() == [], "all clients to be gone")
     with Screen(websocket_port(edge)) as screen:
         screen.subscribe("md.>", cls="critical")
         publish(plant, 1, 10)
@@ -190,12 +190,12 @@ def test_a_client_that_stops_reading_costs_the_others_nothing_and_is_ended_with_
                 assert sent < 1_000_000
             assert quick.versions(sent) == list(range(1, sent + 1))
         frames = stopped.rest()
-        assert b"took nothing" in frames[-2][1]
+        assert b"accepted no data" in frames[-2][1]
         assert frames[-1][0] == 8  # a clean close
 
 
 def _wait_of(edge: NodeHere) -> tuple[bool, int]:
-    """Whether the one consumer waits for room, and how often it had to."""
+    """Whether the only consumer waits for room, and how often it has waited."""
     (record,) = edge.node.status().consumers
     return record.is_behind, record.classes["critical"].congested
 
@@ -215,7 +215,7 @@ def test_one_that_was_too_slow_for_the_history_is_told_what_it_missed(plant: Nod
         # nothing is read here, so the library's buffers fill up, then the kernel's, then the edge's
         number = 0
         waits: tuple[bool, int] | None = None
-        while waits is None or not waits[0] or _wait_of(edge) != waits:  # all the time that the history was overwritten
+        while waits is None or not waits[0] or _wait_of(edge) != waits:  # the history was overwritten all this time
             assert number < 200_000
             waits = _wait_of(edge)
             publish(plant, number + 1, number + 1_000)

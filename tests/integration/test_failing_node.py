@@ -1,4 +1,4 @@
-"""A node that dies again and again, under a real supervisor: growing pauses, and the state `failing`."""
+"""A node that dies repeatedly, under a real supervisor: growing pauses, and the state `failing`."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""`penstock feed` as people run it."""
+"""`penstock feed` as users run it."""
 
 import json
 import random

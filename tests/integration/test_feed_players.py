@@ -39,7 +39,7 @@ def chunks() -> list[bytes]:
 
 
 def without_time(told: Any) -> Any:
-    """When a session's first datagram was received is another thing each time."""
+    """The receive time of a session's first datagram differs between runs."""
     return msgspec.structs.replace(told, receive_ns=0) if isinstance(told, SessionStarted) else told
 
 

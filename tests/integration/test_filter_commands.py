@@ -1,4 +1,4 @@
-"""`penstock pub` and `penstock sub` by way of a filter module; and publishers' ids on the command line."""
+"""`penstock pub` and `penstock sub` with a filter module; and publishers' ids on the command line."""
 
 import signal
 from pathlib import Path

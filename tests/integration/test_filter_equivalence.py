@@ -50,7 +50,7 @@ def feed(seed: int, count: int) -> list[OutgoingMessage]:
 
 
 def publish(channel: Channel, messages: list[OutgoingMessage], receivers: list[SocketReceiver]) -> list[list[Any]]:
-    """What each receiver gets of it."""
+    """Publish the messages, and return the output of each receiver."""
     told: list[list[Any]] = [[] for _ in receivers]
     over = [False] * len(receivers)
     with MulticastPublisher(channel, config=PUBLISHER) as publisher:
@@ -72,7 +72,7 @@ def publish(channel: Channel, messages: list[OutgoingMessage], receivers: list[S
 
 
 def wanted_of(messages: list[OutgoingMessage], topics: list[str], where: str, besides: str) -> list[tuple[str, bytes]]:
-    """By the interests and the condition, one by one."""
+    """The messages that match the interests and the condition, evaluated one by one."""
     table, quote = InterestTable(), QUOTE
     for topic in topics:
         table.add(topic, 0)

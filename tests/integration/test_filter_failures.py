@@ -58,7 +58,7 @@ def names(url: str) -> list[str]:
 
 
 class Got:
-    """What a receiver has brought so far."""
+    """The messages that a receiver has returned so far."""
 
     def __init__(self, receiver: FilteredReceiver) -> None:
         self._receiver = receiver
@@ -132,7 +132,7 @@ def test_applications_go_on_with_a_filter_that_was_killed_and_started_again(chan
             got.wait_for(b"a 299")
         assert got.payloads[:100] == expected("a", 100)
         assert got.payloads[-100:] == expected("a", 100, 200)
-        # what was sent meanwhile has come, or is reported; nothing is missing in silence
+        # messages sent in the meantime have arrived or are reported; no loss is silent
         assert len(got.payloads) == 300 or got.receipts
 
 
@@ -263,4 +263,4 @@ def test_no_descriptor_is_left_behind_by_killed_applications(channel: Channel) -
                 victim.wait()
             wait_until(lambda: not names(url), "its end")
             found.append(descriptors())
-            wait_until(lambda: descriptors() <= found[0], "its descriptors")  # the first time, some are made for good
+            wait_until(lambda: descriptors() <= found[0], "its descriptors")  # the first run keeps some open

@@ -1,4 +1,4 @@
-"""Filter modules on several hosts: network namespaces, with what networks do to datagrams between them."""
+"""Filter modules on several hosts: network namespaces, with lossy networks between them."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from waiting import wait_until
 
 TOPICS = 10
 WANTS = (["t.1.*"], ["t.>", "!t.2.*"], ["t.3.x", "t.7.*"])
-"""What the applications of each host want."""
+"""The interests of the applications of each host."""
 
 CHOICES: tuple[Callable[[int], bool], ...] = (
     lambda number: number % TOPICS == 1,
@@ -38,12 +38,12 @@ def network() -> Iterator[Network]:
 
 
 class Subscriber:
-    """An application that reads all the time."""
+    """An application that reads continuously."""
 
     def __init__(self, address: Address, topics: Sequence[str], delivery: Any) -> None:
         self.receiver = FilteredReceiver(address, topics, delivery=delivery)
         self.story: list[int | LossReceipt] = []
-        """The numbers of messages, and what was reported lost between them."""
+        """The numbers of messages, and the reported losses between them."""
 
         self._is_over = False
         self._thread = threading.Thread(target=self._read)
@@ -79,7 +79,7 @@ class Site:
             stack.callback(application.close)
 
     def wait_for(self, count: int) -> None:
-        """All of `count` messages that they want, once, in order."""
+        """All of the first `count` messages that match their interests, once, in order."""
         for application, is_wanted in zip(self.applications, CHOICES, strict=True):
             expected = [number for number in range(count) if is_wanted(number)]
             wait_until(lambda a=application, e=expected: len(a.story) >= len(e), "all messages")  # type: ignore[misc]
@@ -116,7 +116,7 @@ class Scene:
         return publisher
 
     def asked(self) -> int:
-        """How often the modules have asked for something again, up to now."""
+        """The number of repair requests of the modules so far."""
         return sum(site.counted("nacks_sent") for site in self.sites)
 
 
@@ -127,7 +127,7 @@ def scene(network: Network, hosts: int = 2, delivery: str = "unicast", **values:
 
 
 def publish(publisher: MulticastPublisher, first: int, end: int, *, pause_s: float = 0.0003) -> None:
-    """Numbered messages, not all at once."""
+    """Publish numbered messages, with pauses."""
     pause = threading.Event()
     for number in range(first, end):
         publisher.publish(f"t.{number % TOPICS}.x", str(number).encode())
@@ -151,7 +151,7 @@ def test_with_random_loss_every_application_gets_what_it_wants_once_and_in_order
             site.wait_for(1_500)
             assert site.host.lost > 0
         asked = made.asked()
-        if repair == "filter":  # it asked, nobody else did, and hardly ever twice
+        if repair == "filter":  # only the module requested packets, and hardly any packet twice
             assert sum(site.counted_by_applications("nacks_sent") for site in made.sites) == 0
             assert 0 < asked <= 1.5 * sum(site.host.lost for site in made.sites) + 5
             wait_until(lambda: publisher.counters["nacks_received"] == made.asked(), "the requests")
@@ -211,7 +211,7 @@ def test_what_cannot_be_repaired_after_a_cut_is_reported_lost_to_every_applicati
                 number for number in delivered if number < 200 or number >= 500
             ]
             assert len(delivered) < len(wanted)
-            # whatever is missing is missing where a receipt is, and nowhere else
+            # losses occur only where a receipt reports them
             holes = {after for before, after in pairwise(delivered) if wanted.index(after) - wanted.index(before) > 1}
             assert holes == {each for receipt, each in pairwise(application.story) if isinstance(receipt, LossReceipt)}
 

@@ -1,4 +1,4 @@
-"""A filter module on real sockets: deliveries, changes, refusals, and whatever can go wrong around it."""
+"""A filter module on real sockets: deliveries, changes, refusals, and failures around it."""
 
 import asyncio
 import itertools
@@ -49,7 +49,7 @@ def publisher(channel: Channel) -> Iterator[MulticastPublisher]:
 
 
 def publish(publisher: MulticastPublisher, *topics: str, count: int = 1, start: int = 0) -> None:
-    """Messages that say what they are."""
+    """Messages whose payloads name them."""
     for number in range(start, start + count):
         for topic in topics:
             publisher.publish(topic, f"{topic} {number}".encode())
@@ -234,7 +234,7 @@ def test_a_changed_map_is_taken_without_loss(tmp_path: Path) -> None:
         fresh.write_text(f'version = 1\nport = {first.port}\ndefault = "{moved.group}"\n')
         fresh.rename(path)
         wait_until(lambda: beside.module.status().groups == 2, "both groups")
-        publish(old, "a.b", count=20, start=40)  # one that has not heard of it yet
+        publish(old, "a.b", count=20, start=40)  # a publisher that does not know the new map yet
         publish(new, "a.b", count=20, start=60)
         assert sorted(application.wait_for(80)) == sorted(expected("a.b", 80))
         assert not application.receipts
@@ -334,7 +334,7 @@ def test_a_filter_that_comes_later_reads_the_ring_too(channel: Channel) -> None:
                     application.want("a")
                     publish(publisher, "a", count=10, start=round_number)
                     assert application.wait_for(10) == expected("a", 10, round_number)
-            wait_until(lambda: not offer.is_held.is_set(), "the filter's end")
+            wait_until(lambda: not offer.is_held.is_set(), "the filter's end to be noticed")
 
 
 def test_rings_that_are_none_are_refused(beside: FilterHere) -> None:
@@ -344,7 +344,7 @@ def test_rings_that_are_none_are_refused(beside: FilterHere) -> None:
             assert publisher.registered.code == control.RefusalCode.RING
 
 
-# Who is let in
+# Admission
 
 
 def test_names_ids_and_addresses_are_given_once(beside: FilterHere) -> None:
@@ -466,13 +466,13 @@ def test_an_application_that_never_hears_what_it_is_told_is_cut_off(
 ) -> None:
     with filter_here(channels=(str(channel),), told_max=16) as beside, Application(beside.port, "good") as good:
         good.want("a")
-        narrow(*beside.module._server.server._listeners)  # as will be what is accepted: megabytes fill slowly
+        narrow(*beside.module._server.server._listeners)  # inherited by accepted sockets: megabytes fill slowly
         with Application(beside.port, "deaf") as deaf:
             with pytest.raises(PenstockError):
                 deaf.loop.run(chatter(deaf))
             publish(publisher, "a", count=20)
             assert good.wait_for(20) == expected("a", 20)
-            wait_until(lambda: beside.application_names() == ["good"], "the end of the other")
+            wait_until(lambda: beside.application_names() == ["good"], "the end of the application that does not read")
 
 
 def narrow(*sockets: socket.socket) -> None:
@@ -482,7 +482,7 @@ def narrow(*sockets: socket.socket) -> None:
 
 
 async def chatter(application: Application) -> None:
-    """It asks and asks, and takes no answer."""
+    """Send requests continuously, without reading the answers."""
     application._hearing.cancel()
     narrow(application.connection._writer.transport.get_extra_info("socket"))
     bad = control.Interests(["x." + "y" * 300 + "..z"])
@@ -515,7 +515,7 @@ def test_a_publisher_that_restarts_goes_on_in_a_new_epoch(channel: Channel, besi
                 publish(publisher, "a", count=50, start=50 * epoch)
                 application.wait_for(50 * epoch)
         assert application.payloads == expected("a", 100, 50)
-        wait_until(lambda: len(epochs_told(application)) == 2, "the filter's word, which comes another way")
+        wait_until(lambda: len(epochs_told(application)) == 2, "the message on the control connection")
         assert epochs_told(application) == [1, 2]
 
 

@@ -62,7 +62,7 @@ def payloads(received: list[Received]) -> list[str]:
 
 
 def receive(receiver: FilteredReceiver, count: int) -> list[Received]:
-    """Until so many messages have come."""
+    """Receive until this number of messages has arrived."""
     received: list[Received] = []
     deadline = time.monotonic() + 30
     while len(payloads(received)) < count:
@@ -72,7 +72,7 @@ def receive(receiver: FilteredReceiver, count: int) -> list[Received]:
 
 
 def kept(each: Received) -> list[Any]:
-    """A batch is good until the next call only."""
+    """Copy the messages, because a batch is valid only until the next call."""
     return list(each.one_by_one()) if isinstance(each, DeliverBatch) else [each]
 
 
@@ -80,7 +80,7 @@ def kept(each: Received) -> list[Any]:
 def test_an_application_says_what_it_wants_and_gets_what_the_filter_sends(module: StandInFilter) -> None:
     with application(module, "md.>", "!md.zz.>", where="bid_price > 1", channels=["239.1.1.1:7000"]) as receiver:
         (wanted,) = module.wanted
-        assert wanted.topics == ["!md.zz.>", "md.>"]  # what is not wanted comes first
+        assert wanted.topics == ["!md.zz.>", "md.>"]  # unwanted messages come first
         assert (wanted.where, wanted.channels) == ("bid_price > 1", ["239.1.1.1:7000"])
         assert module.application.application_id == receiver.address > 0
         assert receiver.is_attached
@@ -120,7 +120,7 @@ def test_a_first_packet_that_overtakes_the_filters_word_waits_for_it(module: Sta
         module.send(*packets(2, first=3))
         timer = threading.Timer(0.03, lambda: module.say(position(2, publisher_id=PUBLISHER_ID, group=GROUP)))
         timer.start()
-        assert payloads(receiver.receive(0.2)) == []  # 2 is missing, which only the word says
+        assert payloads(receiver.receive(0.2)) == []  # 2 is missing, which only the Position message shows
         timer.join()
         module.send(*packets(1, first=2))
         assert payloads(receive(receiver, 3)) == ["2", "3", "4"]
@@ -174,7 +174,7 @@ def test_of_a_shared_copy_an_application_takes_its_own(delivery: str) -> None:
             for number in range(8):
                 is_mine = number % 2 == 0
                 bodies = {}
-                if delivery == "mask" and number < 6:  # the last ones are for everybody to judge
+                if delivery == "mask" and number < 6:  # the last messages have no mask
                     bodies[int(Extension.INTEREST_MASK)] = encode_interest_mask((1 << 65 if is_mine else 0) | 1)
                 extensions = encode_extensions(bodies)
                 packer.add("mine" if is_mine else "other", str(number).encode(), extensions=extensions)
@@ -270,7 +270,7 @@ def test_a_stream_that_was_not_listened_to_for_a_while_is_not_missed(module: Sta
         assert payloads(receive(receiver, 2)) == ["1", "2"]
         module.say(position(7, publisher_id=PUBLISHER_ID, group=GROUP))
         module.send(*packets(1, first=7))
-        received = receive(receiver, 1)  # whether the packet is here before the word or not
+        received = receive(receiver, 1)  # the packet may arrive before or after the control message
         assert not [each for each in received if isinstance(each, LossReceipt)]
 
 
@@ -345,7 +345,7 @@ def test_what_is_taken_back_later_is_raised_or_told(module: StandInFilter) -> No
     told: list[RefusedError] = []
     with application(module) as receiver, application(module, on_refused=told.append) as other:
         module.answers = refusing(Register, "revoked")
-        module.hang_up()  # that of the second one
+        module.hang_up()  # the connection of the second application
         wait_until(lambda: told, "the refusal")
         assert (told[0].peer_code, other.is_attached) == ("revoked", False)
         assert other.receive(0.01) == []

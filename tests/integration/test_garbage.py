@@ -13,7 +13,7 @@ from penstock.wire import Packer, encode_gone, encode_nack
 
 
 def thrown(group: int, randomness: random.Random) -> list[bytes]:
-    """Bytes that mean nothing, or not what they seem to."""
+    """Bytes without a meaning, or with a misleading one."""
     packer = Packer(99, group, 1)
     packer.add("a.b", b"payload")
     good = packer.flush() or b""
@@ -66,7 +66,7 @@ def test_every_port_of_the_middleware() -> None:
 
 
 def taken(receiver: MulticastReceiver, timeout: float) -> list[bytes]:
-    """What was delivered of the one good publisher; b"end" when it said goodbye."""
+    """The payloads delivered from the one valid publisher; b"end" after its goodbye."""
     found = []
     for each in receiver.receive(timeout):
         match each:
@@ -92,7 +92,7 @@ def test_sub_shows_the_messages_and_counts_the_rest() -> None:
         objects = [json.loads(each) for each in sub.out.splitlines()]
         shown = [each for each in objects if "topic" in each]
         assert [each["topic"] for each in shown] == ["short.record", "a.b", "a.b", "a.b"]
-        assert "base64" in shown[0]  # says it is a quote, and is not
+        assert "base64" in shown[0]  # is marked as a quote, but is not one
         assert "2 malformed messages not shown" in sub.err
         for cause in ("foreign", "truncated", "checksum"):
             assert cause in sub.err

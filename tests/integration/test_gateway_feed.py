@@ -1,4 +1,4 @@
-"""The gateway over a plant's feeds: quotes reach browsers, and a slow browser holds nothing up."""
+"""The gateway over a plant's feeds: quotes reach browsers, and a slow browser delays no other client."""
 
 import itertools
 import socket
@@ -123,7 +123,7 @@ def flood(publisher: MulticastPublisher) -> None:
 
 
 def sleepy(console: RunningConsole, cls: str) -> Talk:
-    """A browser that has subscribed, and reads nothing unless it is told to."""
+    """A browser that has subscribed, and reads only when the test orders it."""
     talk = Talk(console.browser("alice").socket("/ws/stream", "penstock.json.1", receives=4_096))
     assert talk.ask({"op": "subscribe", "id": 1, "topics": ["md.us.eq.>"], "class": cls})["kind"] == "subscribed"
     return talk
@@ -149,7 +149,7 @@ def test_a_browser_that_never_reads_is_cut_off(tmp_path: Path) -> None:
         first = itertools.count(1, PORTION)
 
         def is_over() -> bool:
-            """The feed goes on until then: nobody knows how much fits into the buffers on the way."""
+            """The feed continues until then: the capacity of the buffers on the way is unknown."""
             at = next(first)
             publisher.publish_batch(Originated(AAPL, range(at, at + PORTION)))
             return plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSE

@@ -34,7 +34,7 @@ def publish(talk: Talk, number: int, topic: str = NOTE) -> Any:
 
 
 def sizes(talk: Talk, count: int) -> list[int]:
-    """The numbers of the next messages."""
+    """Return the numbers of the next messages."""
     found: list[int] = []
     while len(found) < count:
         found += [each["fields"]["bid_size"] for each in talk.hear_kind("messages")["messages"]]
@@ -170,7 +170,7 @@ def test_a_browser_goes_on_elsewhere_when_its_leaf_is_lost(tmp_path: Path) -> No
 
 
 class SlowClient(AdminClient):
-    """Its right to publish takes as long as a test wants."""
+    """A client whose right to publish arrives when the test releases it."""
 
     def __init__(self, console: RunningConsole, name: str) -> None:
         super().__init__(parse_addresses(console.admin.url), Credentials(name, secret=SECRETS[name].encode()))
@@ -199,7 +199,7 @@ def test_a_browser_that_leaves_while_its_publisher_opens_leaves_nothing_behind(t
             publication.cancel()
             await asyncio.gather(publication, return_exceptions=True)
             admin.go.set()
-            await asyncio.to_thread(wait_until, lambda: held() != before, "the right is there, for nobody")
+            await asyncio.to_thread(wait_until, lambda: held() != before, "the right arrives after the caller has gone")
             await source.close()
 
     tree.console.thread.start(leave()).result(PATIENCE_SECONDS)
@@ -207,4 +207,4 @@ def test_a_browser_that_leaves_while_its_publisher_opens_leaves_nothing_behind(t
 
 
 class Silent(Outlet):
-    """Nobody is there to be told."""
+    """An outlet that discards all messages."""

@@ -38,7 +38,7 @@ def journal_path(tmp_path: Path) -> Path:
 
 
 def kill(process: "subprocess.Popen[str]") -> str:
-    """Kill -9; what it had printed."""
+    """Kill the process with kill -9; return its output."""
     process.send_signal(signal.SIGKILL)
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert errors == ""
@@ -52,13 +52,13 @@ def test_what_was_acknowledged_survives_kill_9(journal_path: Path) -> None:
         process = start_writer(journal_path, round_)
         assert process.stdout is not None
         assert process.stdout.readline().startswith("open")
-        said = [process.stdout.readline() for _ in range(choice.randrange(1, 120))]  # then it dies, anywhere
+        said = [process.stdout.readline() for _ in range(choice.randrange(1, 120))]  # then kill it at any point
         said += kill(process).splitlines(keepends=True)
         words = [line.split() for line in said if line.endswith("\n")]
         check_all(journal_path, max((int(each[0]) for each in words if len(each) == 1), default=records))
         with JournalWriter.open(journal_path) as journal:
             assert journal.durable_sequence >= int(words[-1][-1])
-        records = check_all(journal_path, journal.durable_sequence)  # what was lent when it died is told by a writer
+        records = check_all(journal_path, journal.durable_sequence)  # with the last inline records
         alone += sum(len(each) > 1 for each in words)
     assert records > 500
     assert alone > 100
@@ -109,7 +109,7 @@ def test_a_follower_sees_the_last_record_without_another_one_coming(journal_path
         deadline = time.monotonic() + PATIENCE_SECONDS
         records = reader.follow(is_over=lambda: time.monotonic() > deadline)
         for number in range(1, 20):
-            journal.append(b"x" * number)  # nobody commits: the writer's own thread does
+            journal.append(b"x" * number)  # without a commit() call, the writer's own thread commits
             assert next(records)[0] == number
 
 
@@ -171,7 +171,7 @@ print("recovered", flush=True)
 
 
 def test_a_full_disk_is_reported_and_the_journal_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    """On a file system of one megabyte, in a mount namespace of its own."""
+    """Run on a file system of one megabyte, in a mount namespace of its own."""
     unshare = shutil.which("unshare")
     mount = f"mount -t tmpfs -o size=1m tmpfs {tmp_path}"
     if unshare is None or subprocess.run([unshare, "-m", "sh", "-c", mount], capture_output=True).returncode:

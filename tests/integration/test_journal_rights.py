@@ -200,7 +200,7 @@ def test_a_token_that_was_kept_is_refused_after_the_revocation(scene: Scene) -> 
 
 @pytest.mark.spec("AUTH-6")
 def test_a_follower_whose_token_expires_goes_on_with_a_new_one(tmp_path: Path) -> None:
-    """Although the quiet journal sends nothing for longer than the follower's patience."""
+    """The quiet journal sends nothing for longer than the follower's silence limit."""
     (tmp_path / "policy.toml").write_text(policy_text(RULES))
     limits = AdminLimits(key_grace_s=0.0, token_s=5)
     config = AdminConfig(directory=str(tmp_path / "admin"), policy=str(tmp_path / "policy.toml"), port=0, limits=limits)
@@ -285,7 +285,7 @@ def test_a_server_without_tokens_ignores_a_login(tmp_path: Path) -> None:
 
 
 def test_a_second_login_is_refused(tmp_path: Path) -> None:
-    """A token that was checked cannot be exchanged for one that was not."""
+    """A checked token cannot be replaced by an unchecked one."""
     append(tmp_path / "trades.d", RECORDS)
 
     async def main() -> None:

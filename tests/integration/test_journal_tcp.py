@@ -1,4 +1,4 @@
-"""Following a journal over TCP: across segments, a server that dies, and everything that may come to the port."""
+"""Following a journal over TCP: across segments, a server that dies, and arbitrary bytes at its port."""
 
 import asyncio
 import contextlib
@@ -291,7 +291,7 @@ def test_messages_keep_to_their_size(path: Path) -> None:
 
 
 def test_a_follower_that_does_not_read_holds_back_the_server_not_its_memory(path: Path) -> None:
-    """The server reads from the disk only as fast as the follower takes."""
+    """The server reads from the disk only as fast as the follower accepts the records."""
     fill(path, 300, size=100_000, config=JournalConfig(preallocate_bytes=0))
 
     async def test() -> None:
@@ -299,7 +299,7 @@ def test_a_follower_that_does_not_read_holds_back_the_server_not_its_memory(path
             batches = follow_remote_batches("127.0.0.1", server.port)
             begun = await anext(batches)
             served, before = server.counters["records_served"], -1
-            while served != before:  # until it stands still: buffers are full
+            while served != before:  # until the transfer stalls: all buffers are full
                 await asyncio.sleep(0.3)
                 before, served = served, server.counters["records_served"]
             assert served < 200, "30 MB do not fit into the buffers of one connection"

@@ -32,7 +32,7 @@ def server(tmp_path: Path) -> Iterator[AdminServer]:
 
 
 def rotate(server: AdminServer, tmp_path: Path) -> None:
-    """A holder of the key leaves the policy; returns when the key it had is worth nothing."""
+    """Remove a holder of the key from the policy; return when the old key is no longer accepted."""
     with AdminClient.connect(server.url, credentials("bob")) as bob:
         (before,) = bob.authentication().scopes[0].keys
     with AdminClient.connect(server.url, credentials("root")) as root:
@@ -57,14 +57,14 @@ def test_a_claim_is_answered_when_receivers_know_the_publisher(server: AdminServ
         claiming = pool.submit(quill.claim_publisher, "desk")
         heard = polling.result(PATIENCE_SECONDS)
         assert isinstance(heard.events[0].body, AuthenticationChanged)
-        # alice has the event; whether she has applied it is not known before she asks for the next one
+        # alice has received the event; her next request shows that she has applied it
         assert not concurrent.futures.wait([claiming], timeout=0.3).done
         polling = pool.submit(alice.events, heard.next_after)
         claimed = claiming.result(PATIENCE_SECONDS)
         assert [each.publisher_id for each in heard.events[0].body.authentication.publishers] == [claimed.publisher_id]
         alice.close()
         polling.exception(PATIENCE_SECONDS)
-        # alice is gone, and nobody waits for her
+        # alice is gone, and her request must end too
         wait_until(lambda: not server.live.service.core.readers._readers, "the end of the request for events")
         assert quill.claim_publisher("desk").epoch == 2
 

@@ -63,7 +63,7 @@ def plant(directory: Path, count: int, publish: dict[str, Any], **options: Any) 
 
 
 def next_readable(subscription: Subscription, count: int) -> list[Any]:
-    """The next so many; those before them could not be read yet."""
+    """The next messages that can be read; earlier ones had no model yet."""
     deadline = time.monotonic() + READABLE_SECONDS
     found = read(subscription, 1)
     while isinstance(found[-1], UnreadMessage):
@@ -102,7 +102,7 @@ def test_a_late_joiner_reads_a_model_that_no_server_knows(tmp_path: Path, transp
 @pytest.mark.spec("ADM-6", "ADM-8")
 @pytest.mark.parametrize("transport", ["multicast", "tcp"])
 def test_it_is_read_while_the_server_is_gone_by_condition_and_with_an_image(tmp_path: Path, transport: Any) -> None:
-    """The stream's head is long past: the models are those that the adapter gives along with the image."""
+    """The beginning of the stream is long past: the adapter sends the models along with the image."""
     with (
         plant(tmp_path, 1, SELDOM) as (feed, server),
         penstock.connect(server.url, credentials=credentials("alice")) as client,
@@ -141,7 +141,7 @@ def read(subscription: Subscription, count: int) -> list[Any]:
 
 @pytest.mark.spec("ADM-6")
 def test_garbage_where_models_come_is_counted_and_harms_nobody(tmp_path: Path) -> None:
-    """Anybody on the segment can send anything: without a key of the feed nothing of it is looked at."""
+    """Any host on the segment can send packets: packets without a key of the feed are not examined."""
     own = MessageModel.load(Path(own_table(tmp_path)).parent / "own_quote.toml")
     wrong = own.text.replace('"bid_price"', '"bid_prize"').encode()
     with (

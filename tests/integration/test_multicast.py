@@ -58,11 +58,11 @@ def messages_of(received: list[Any]) -> Iterator[Any]:
 
 
 def receive_until(receiver: MulticastReceiver, is_enough: Any, seconds: float = 120) -> list[Any]:
-    """Everything up to where `is_enough` says so; a DeliverBatch is kept as its messages."""
+    """Receive until `is_enough` is true; a DeliverBatch is replaced by its messages."""
     told: list[Any] = []
     deadline = time.monotonic() + seconds
     while not is_enough(told):
-        assert time.monotonic() < deadline, f"not enough came: {len(told)} things, {list(receiver.counters)}"
+        assert time.monotonic() < deadline, f"not enough arrived: {len(told)} items, {list(receiver.counters)}"
         for each in receiver.receive(0.1):
             told += list(messages_of([each])) if isinstance(each, Deliver | DeliverBatch) else [each]
     return told
@@ -147,7 +147,8 @@ def test_requests_to_the_group_are_heard_by_its_publisher(channel: Channel) -> N
 
 
 def test_a_slow_reader_overflows_its_socket_and_catches_up(channel: Channel) -> None:
-    """More than the socket's buffer holds is sent before the reader looks; it is told of the overflow, and repaired."""
+    """More data than the socket's buffer holds is sent before the receiver reads: the overflow is reported and
+    repaired."""
     config = PublisherConfig(packet_size_max=65_000, retransmission_bytes_max=256 << 20, linger_ms=1)
     window = ReceiverConfig(join="start", window_bytes_max=256 << 20)
     with MulticastReceiver([channel], config=window) as receiver, MulticastPublisher(channel, config=config) as pub:
@@ -271,7 +272,7 @@ def test_in_an_asyncio_loop(channel: Channel) -> None:
             if len(got) == 10:
                 await stream.aclose()
                 return got
-            if new:  # not when only a stream's beginning was told, because its first packet is being repaired
+            if new:  # not if only the beginning of the stream was reported, because its first packet is being repaired
                 publisher.publish("t.async", str(len(got)).encode())
         return got
 
@@ -284,7 +285,7 @@ def test_in_an_asyncio_loop(channel: Channel) -> None:
 
 
 def test_a_flood_of_garbage_does_not_stop_the_loop(channel: Channel) -> None:
-    """Other tasks of the loop get their turns however much comes in."""
+    """Other tasks of the loop get their turns, however much data arrives."""
 
     async def listen(receiver: MulticastReceiver, attacker: socket.socket) -> int:
         turns = 0
@@ -308,12 +309,12 @@ def test_a_flood_of_garbage_does_not_stop_the_loop(channel: Channel) -> None:
     ):
         attacker.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
         turns = asyncio.run(asyncio.wait_for(listen(receiver, attacker), 120))
-    # between two turns of ours at most two batches are taken, of 64 datagrams each
+    # at most two batches of 64 datagrams are handled between two turns of this task
     assert turns >= 5_000 // (2 * 64)
 
 
 def test_a_message_that_waits_for_company_leaves_in_time(channel: Channel) -> None:
-    """The thread that sends it may be asleep for long when it is published; it is woken."""
+    """The sending thread may be in a long sleep when the message is published; publishing wakes it."""
     config = PublisherConfig(flush_deadline_us=100, keep_alive_first_ms=3_600_000, keep_alive_ms=3_600_000, linger_ms=1)
     with MulticastReceiver([channel]) as receiver, MulticastPublisher(channel, config=config) as publisher:
         for number in range(20):
@@ -341,7 +342,8 @@ def test_a_publisher_whose_thread_failed_says_so(channel: Channel, monkeypatch: 
 
 
 def test_who_did_not_listen_does_not_take_others_for_silent(channel: Channel) -> None:
-    """A reader that pauses for longer than publishers may be silent finds them alive, and gets what it missed."""
+    """A receiver that pauses for longer than publishers may be silent considers them alive, and gets the missed
+    packets."""
     config = ReceiverConfig(publisher_expiry_ms=200)
     with (
         MulticastReceiver([channel], config=config) as receiver,
@@ -455,7 +457,7 @@ def test_epochs_grow_with_every_start(tmp_path: Path) -> None:
 
 @pytest.mark.spec("FILT-12")
 def test_more_groups_than_sockets() -> None:
-    """A receiver of many groups shares its sockets among them, and gets each message once."""
+    """A receiver of many groups shares its sockets among the groups, and gets each message once."""
     where = free_channel()
     third = where.group.split(".")[2]
     groups = GroupMap.parse(f'version = 1\nport = {where.port}\n[hash]\nfirst = "239.255.{third}.1"\ncount = 150\n')

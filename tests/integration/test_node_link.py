@@ -1,4 +1,4 @@
-"""A consumer's link to a node that comes and goes."""
+"""A consumer's link to a node that stops and restarts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,16 +39,16 @@ class Hearing:
 
 
 class StandIn:
-    """A node that holds whatever is asked for, and keeps what it heard."""
+    """A node that accepts every subscription, and records the messages it receives."""
 
     def __init__(self, epoch: int = 7) -> None:
         self.heard: list[control.ControlMessage] = []
         self.connections: list[Connection] = []
         self.epoch = epoch
         self.refusals: list[control.RefusalCode] = []
-        """What the next logins are answered with."""
+        """The answers to the next logins."""
         self.cuts = 0
-        """So many times it cuts the connection instead of vouching for somebody."""
+        """Number of logins that end with a lost connection instead of an answer."""
 
     async def serve(self, connection: Connection) -> None:
         self.connections.append(connection)
@@ -125,7 +125,7 @@ def test_only_a_node_gets_what_has_come_meanwhile_in_one_piece_and_no_more_than_
         async def told(message: Told) -> None:
             nonlocal said
             hearing.messages.append(message)
-            if not said:  # while the first one is dealt with, the others come
+            if not said:  # while the first one is handled, the others arrive
                 said = 1
                 for data in sent[1:]:
                     await node.connections[-1].send(control.Events(data))
@@ -158,7 +158,7 @@ def test_a_new_connection_asks_for_everything_again_from_where_the_consumer_was(
         ]
         assert len(hearing.losses) == 1
         node.heard.clear()
-        node.epoch = 8  # another run: numbers mean nothing there
+        node.epoch = 8  # another run of the node, where these numbers are not valid
         await node.connections[-1].close()
         await until(lambda: len(node.heard) == 3 and link.attached.is_set())
         assert node.heard[1:] == [control.Subscribe(first, ["a"], "critical"), control.Subscribe(second, ["b"])]
@@ -185,7 +185,7 @@ def test_what_is_asked_for_meanwhile_is_asked_for_later() -> None:
 
 @pytest.mark.parametrize("code", ["protocol", "revoked"])
 def test_a_node_goes_on_trying_whatever_the_node_above_says(code: str) -> None:
-    """Others depend on it; a consumer gives up."""
+    """A node keeps trying because consumers depend on it; a consumer gives up."""
 
     async def test(link: NodeLink, hearing: Hearing, node: StandIn, _: ControlServer) -> None:
         node.refusals = [control.RefusalCode(code)] * 2
@@ -197,7 +197,8 @@ def test_a_node_goes_on_trying_whatever_the_node_above_says(code: str) -> None:
 
 
 def test_a_consumer_is_served_again_when_the_node_above_was_lost_while_it_was_asked() -> None:
-    """The loss is no mistake of the consumer: a multiplexer that said so was given up by its consumers for good."""
+    """The consumer did not cause the loss: if a multiplexer reported it as an error, its consumers would give up for
+    good."""
 
     async def test() -> None:
         above, hearing = StandIn(), Hearing()
@@ -212,7 +213,7 @@ def test_a_consumer_is_served_again_when_the_node_above_was_lost_while_it_was_as
             try:
                 await until(lambda: link.attached.is_set() or link.failure is not None)
                 assert link.failure is None
-                assert above.cuts == 0, "it was lost"
+                assert above.cuts == 0, "the connection was not lost as often as planned"
             finally:
                 await link.close()
                 stop.set()

@@ -64,7 +64,7 @@ def test_an_overrun_that_cannot_be_made_good_is_told_with_a_receipt_and_a_refres
             node.event("md.A", EventKind.REFRESH, flags=int(EventFlag.AFTER_OVERRUN)),
         ]
         assert node.ring is not None
-        node.ring.restart()  # as if the ring had gone round
+        node.ring.restart()  # as if the writer had lapped the ring
         node.publish("md.A", quote(2))
         node.publish("md.A", quote(3))
         (repaired,) = take(messages.next, 1)
@@ -160,7 +160,7 @@ def test_a_topic_that_is_taken_away_is_told(is_offloaded: bool) -> None:
         node.publish("md.A", quote(1))
         take(messages.next, 1)
         node.remove("md.A")
-        node.write(node.event("md.A", EventKind.UPDATE, version=2))  # of an item that is not there any more
+        node.write(node.event("md.A", EventKind.UPDATE, version=2))  # for an item that no longer exists
         wait_until(lambda: messages.next(0.01) is None and messages.loss_count == 1, "the receipt")
         assert messages.losses[0].cause == "removed"
         wait_until(lambda: messages.next(0.01) is None and messages.statistics().unreadable == 1, "the count")

@@ -179,7 +179,7 @@ def test_lost_notices_lose_no_change(is_offloaded: bool) -> None:
         changes = quotes.changes()
         take(changes.next, 2)
         assert node.notices is not None
-        node.notices.restart()  # as if the ring had gone round
+        node.notices.restart()  # as if the writer had lapped the ring
         node.publish("md.B", quote(2))
         assert take(changes.next, 1)[0].topic == "md.B"
         assert [each.ring for each in node.said(Overrun)] == ["notices"]
@@ -279,7 +279,7 @@ def test_a_region_that_does_not_fit_its_model_is_left_alone() -> None:
     with StandInNode() as node, records_of(node, is_offloaded=False) as quotes:
         node.publish("md.A", quote(1))
         assert quotes["md.A"].bid_price == 1.0
-        node._tell(OpenRegion(7, 1, "region-1", "", 8, 64))  # a book, says the node, and hands over quotes
+        node._tell(OpenRegion(7, 1, "region-1", "", 8, 64))  # the node announces a book, and hands over quotes
         node.publish("md.A", quote(2))
         assert quotes["md.A"].bid_price == 2.0
 

@@ -1,4 +1,5 @@
-"""A feed written by the guide, in every command: by path, by the table's modules, and as an installed package."""
+"""A feed written as the guide describes, in every command: by path, by the table's modules, and as an installed
+package."""
 
 import json
 import os
@@ -43,7 +44,7 @@ def topics(done: "subprocess.CompletedProcess[str]") -> list[str]:
 def test_the_guides_feed_is_converted_and_looked_into_by_the_command(tmp_path: Path) -> None:
     write_own_feed(tmp_path)
     assert topics(run(tmp_path, "convert", "run", "toy.toml", "toy.pcap")) == TOPICS
-    # its module makes the table known by its name as well
+    # importing its module also registers the table under its name
     assert topics(run(tmp_path, "convert", "run", "toy", "toy.pcap", "--module", "toy.py")) == TOPICS
     moved = run(tmp_path, "convert", "run", "toy.toml", "toy.pcap", "--prefix", "md.other")
     assert topics(moved) == [topic.replace("md.toy.", "md.other.") for topic in TOPICS]

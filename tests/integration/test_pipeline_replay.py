@@ -23,7 +23,8 @@ def replay(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.spec("PIPE-9")
 def test_a_replay_reaches_those_who_ask_for_it_and_nobody_else(tmp_path: Path) -> None:
-    """Messages, topics, ORIGINs and records come as they were published; who listens to what is live hears nothing."""
+    """Messages, topics, ORIGINs and records are replayed as published; receivers of live messages receive none of
+    them."""
     day = Day(400)
     write_archive(tmp_path / "archive", [day])
     channel = free_channel()
@@ -74,7 +75,7 @@ def test_a_stretch_of_a_journal_is_played_at_its_pace(tmp_path: Path) -> None:
     assert [each["started"]["is_replay"] for each in lines if "started" in each] == [True]
     assert f"{len(quotes):,} messages of 2024-01-02T12:53:20.0" in done.stderr
     seconds = float(re.search(r"packets, ([0-9.]+) s", done.stderr)[1])  # type: ignore[index]
-    assert seconds >= 0.05  # 190 ms of the past at twice the speed, and never quicker
+    assert seconds >= 0.05  # 190 ms of the past at twice the speed, and never faster
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_late_subscriber_has_the_same_picture_as_an_early_one(tmp_path: Path) 
 
 
 def split(reader: Reader) -> tuple[list[Any], list[Any]]:
-    """The image, whose messages have one number, and what follows it."""
+    """The messages of the image, which have one number, and the messages after the image."""
     first = reader.messages[0].seq
     image = [each for each in reader.messages if each.seq == first]
     return image, reader.messages[len(image) :]
@@ -49,7 +49,7 @@ KNOWN = {
 
 
 def picture(messages: Iterable[Any]) -> dict[str, tuple[Any, ...]]:
-    """What is known in the end of each instrument: its best prices, day and state. A book without orders is none."""
+    """The final state of each instrument: best prices, day and state. A book without orders is omitted."""
     known: dict[str, tuple[Any, ...]] = {}
     for each in messages:
         fields = KNOWN.get(each.topic.rpartition(".")[2], ())
@@ -77,7 +77,7 @@ def test_what_a_client_contributes_comes_to_others_once_whoever_dies(tmp_path: P
         plant.until_pair()
         send(contributor, range(401, 501))
         assert contributor.flush(30)
-        plant.until(lambda: len(reader.messages) >= 500, "what came after the return")
+        plant.until(lambda: len(reader.messages) >= 500, "the messages after the return")
         assert [each.bid_size for each in reader.messages] == list(range(1, 501))
         assert {each.topic for each in reader.messages} == {"derived.desk.mid"}
         reader.check_complete(DERIVED_STREAM, first=1)
@@ -100,9 +100,9 @@ def test_an_adapter_that_comes_late_in_a_long_day_can_take_over(tmp_path: Path, 
         term = plant.status("adapter-a").term
         plant.start_late("adapter-b")
         plant.until_pair()
-        assert plant.status("adapter-a").term == term, "the active one was not disturbed"
+        assert plant.status("adapter-a").term == term, "the active adapter was not disturbed"
         since = plant.status("adapter-b").streams[0].next_message_sequence
-        plant.until(lambda: tally.count >= since, "all that only the first one had")
+        plant.until(lambda: tally.count >= since, "the messages that only the first adapter had")
         plant.kill("adapter-a")
         sent = plant.node(EXCHANGE).sent
         plant.until(lambda: plant.node(EXCHANGE).sent > sent + after, "more of the day")

@@ -78,10 +78,10 @@ def test_a_sealed_feed_is_read_by_the_entitled_and_goes_on_when_one_of_them_is_n
             listen(outsider, outside, 500)
             leaving.is_end_expected = True
             plant.administrator().revoke("bob", "left the firm")
-            plant.until(lambda: leaving.is_over, "the end of what bob gets")
+            plant.until(lambda: leaving.is_over, "the end of bob's messages")
             later: list[Any] = []
             old = gate_with(kept)
-            plant.until(lambda: is_locked(old, later, outsider), "messages under a key that bob has not")
+            plant.until(lambda: is_locked(old, later, outsider), "messages under a key that bob does not have")
             after = staying.last()
             plant.until(lambda: staying.last() > after + 500, "messages after it")
             plant.settle(staying)
@@ -99,7 +99,7 @@ def test_a_sealed_feed_is_read_by_the_entitled_and_goes_on_when_one_of_them_is_n
 
 
 def lasting(message: Any) -> bytes:
-    """The content without the time of receiving, in which adapters differ."""
+    """The content without the receive time, which differs between adapters."""
     content, at = bytes(message), message.model.fields_by_name["receive_time"].offset
     return content[:at] + content[at + 8 :]
 
@@ -114,7 +114,7 @@ def listen(receiver: MulticastReceiver, into: list[Any], count: int) -> None:
 
 
 def gate_with(keys: list[Any]) -> Gate:
-    gate = Gate([">"], None, Models(lambda *_: pytest.fail("no model is asked for")), Counters("test"))
+    gate = Gate([">"], None, Models(lambda *_: pytest.fail("no model may be requested")), Counters("test"))
     gate.hold_keys(keys)
     return gate
 
@@ -135,7 +135,7 @@ def test_a_delayed_client_gets_exactly_what_is_old_enough(tmp_path: Path) -> Non
         plant.start(players=False)
         live = plant.read(plant.connect("alice").subscribe(MARKET))
         dora = plant.connect("dora")
-        delayed = plant.read(dora.subscribe(MARKET))  # a minute behind: nothing is old enough
+        delayed = plant.read(dora.subscribe(MARKET))  # one minute behind: no message is old enough
         (stream,) = dora.admin.subscribe([MARKET]).streams
         assert stream.delay_s == 60
         assert [(each.transport, each.group, each.port) for each in stream.addresses] == [("unicast", "", 0)] * 2
@@ -148,7 +148,7 @@ def test_a_delayed_client_gets_exactly_what_is_old_enough(tmp_path: Path) -> Non
         asyncio.run(asyncio.wait_for(read_for(stream.addresses[0], request, came, 300), 120))
         plant.settle(live)
     numbers = [decode_origin(message.extensions[ORIGIN]).message_sequence for _, message in came]
-    assert numbers == list(range(1, len(numbers) + 1)), "all there is, from the first on"
+    assert numbers == list(range(1, len(numbers) + 1)), "all messages, from the first one on"
     for came_ns, message in came:
         received_ns = dora.models.read(message).receive_time
         assert came_ns - received_ns >= delay_s * NS_PER_SECOND

@@ -28,7 +28,7 @@ def lines() -> Iterator[list[tuple[Channel, socket.socket]]]:
 
 
 def played(line: socket.socket) -> dict[int, bytes]:
-    """Everything on a line until the session's end."""
+    """All messages on a line until the session's end."""
     messages = {}
     while True:
         segment = MoldUDP64().decode(line.recv(65_536))

@@ -136,7 +136,7 @@ def test_any_bytes_go_through_also_long_ones() -> None:
         assert {each["topic"] for each in messages(sub)} == {"a.b"}
         pretty.wait_for_output("goodbye")
         assert pretty.interrupt() == 0
-        assert "\x1b" not in pretty.out  # nothing that a terminal would obey
+        assert "\x1b" not in pretty.out  # no control characters
         assert "100000 bytes" in pretty.out
 
 
@@ -300,7 +300,7 @@ def test_publisher_and_subscribers_share_a_map(tmp_path: Path) -> None:
         for each in (one, everything, plain):
             assert each.end() == 0, each.err
         assert {each["topic"] for each in messages(one)} == {"md.A.quote"}
-        assert "2 of 2 messages shown" in one.err  # the others' never came here
+        assert "2 of 2 messages shown" in one.err  # messages of other groups were not received
         assert sorted(each["topic"] for each in messages(everything)) == sorted(f"md.{s}.quote" for s in "AABBCC")
         assert {each["topic"] for each in messages(plain)} == {"md.B.quote"}
 

@@ -1,5 +1,5 @@
-"""The stream service on real connections, fed from a store of packets: whoever comes misses nothing, and nothing is
-repeated."""
+"""The stream service on real connections, fed from a store of packets: a new subscriber misses nothing and receives
+nothing twice."""
 
 import asyncio
 import contextlib
@@ -39,13 +39,13 @@ from unit.service_kit import PublishedStream
 
 PATIENCE_SECONDS = 120
 KEPT = 8
-"""Packets of the store: whoever is farther behind has lost some."""
+"""Number of packets in the store: a subscriber that is farther behind loses packets."""
 
 T = TypeVar("T")
 
 
 class Plant:
-    """An adapter's service without the adapter; publish() does what its data thread would do."""
+    """An adapter's service without the adapter; publish() replaces its data thread."""
 
     journal_path: Path | None = None
 
@@ -101,7 +101,7 @@ class Plant:
 
 
 class Reader:
-    """What one subscriber is told."""
+    """The messages that one subscriber receives."""
 
     def __init__(self, connection: ControlConnection[UnicastMessage]) -> None:
         self._connection = connection
@@ -117,7 +117,7 @@ class Reader:
         return message
 
     async def numbers(self, last: int) -> list[int]:
-        """Of the messages that come, up to this one."""
+        """Read messages up to the one with this number."""
         found: list[int] = []
         while not found or found[-1] < last:
             for packet in (await self.until(Packets)).packets:
@@ -130,7 +130,7 @@ def test_what_the_image_includes_does_not_come_again_when_the_service_hears_of_i
     async def join() -> tuple[ImageEnd, list[int]]:
         async with Plant().running() as plant:
             plant.publish(2)
-            plant.before_image = lambda: plant.publish(3)  # the service is told when the image is there
+            plant.before_image = lambda: plant.publish(3)  # the service is notified when the image is complete
             plant.after_image = lambda: plant.publish(2)
             async with plant.subscriber(image=True) as reader:
                 return await reader.until(ImageEnd), await reader.numbers(7)

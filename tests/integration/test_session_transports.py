@@ -1,4 +1,4 @@
-"""Control connections and WebSockets whose bytes go out through a session sender behave as all others."""
+"""Control connections and WebSockets whose bytes go out through a session sender behave like all others."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ def test_a_hundred_connections_one_after_another_leave_nothing_behind() -> None:
         async with control_server(transports) as server:
             before = 0
             for number in range(101):
-                if number == 1:  # the first one may open what stays open
+                if number == 1:  # the first exchange may open descriptors that stay open
                     await until(lambda: not transports.transports)
                     before = descriptors()
                 async with await connect_control(ECHO, "127.0.0.1", server.port, node="test") as connection:
@@ -93,7 +93,7 @@ def test_garbage_and_silence_end_with_last_words() -> None:
             for port, sent, answer in (
                 (server.port, b"\xff\xff\xff\x7f", b"error"),
                 (web.port, b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 4"),
-                (server.port, b"", b""),  # the handshake's time runs out
+                (server.port, b"", b""),  # the handshake times out
             ):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(sent)

@@ -96,7 +96,7 @@ class Exchange:
 
 
 class Story:
-    """What a subscription brought, in order: topics with bid prices, and what was told of sessions."""
+    """The output of a subscription, in order: topics with bid prices, and session events."""
 
     def __init__(self, subscription: Any) -> None:
         self.told: list[Any] = []
@@ -118,7 +118,7 @@ class Story:
         return {each.topic for each in list(self.told) if isinstance(each, Withdrawn)}
 
     def after_first_day(self) -> list[Any]:
-        """Quotes behind the end of the first session."""
+        """Publish quotes after the end of the first session."""
         told = list(self.told)
         at = next(at for at, each in enumerate(told) if isinstance(each, SessionEvent) and each.kind == "end")
         return [each for each in told[at:] if isinstance(each, tuple)]
@@ -165,7 +165,7 @@ def test_a_new_session_withdraws_the_values_of_the_one_before_everywhere(
             plant.until(lambda: all((AAPL, 100.0) in each.told for each in stories.values()), "quotes of the first day")
             exchange.send(head(b"S", 0) + b"C")  # end of messages
             plant.until(lambda: not len(quotes), "the records to be withdrawn")
-            exchange.end()  # the same once more
+            exchange.end()  # announces the same end again
             assert quotes.get(AAPL) is None
             changed.clear()
             plant.until(lambda: _gather(changes, changed) and AAPL in {each.topic for each in changed}, "withdrawals")
@@ -294,7 +294,7 @@ def test_a_subscriber_of_a_tree_is_told_of_sessions_between_the_messages(tmp_pat
 
 @pytest.mark.spec("DAY-3", "TREE-1")
 def test_the_feed_of_a_root_tells_of_sessions_to_subscribers_of_ordinary_topics(tmp_path: Path) -> None:
-    """Without naming the topic of sessions, and with a condition that no session meets."""
+    """Without subscribing to the session topic, and with a condition that no session event matches."""
     streams = (
         StreamConfig(name="md", topics=("md.>", SESSION_TOPIC)),
         StreamConfig(name="orders", topics=("orders.>",)),
@@ -324,7 +324,7 @@ def test_the_feed_of_a_root_tells_of_sessions_to_subscribers_of_ordinary_topics(
 
 @pytest.mark.spec("DAY-3", "TREE-1")
 def test_a_root_that_starts_after_the_session_changed_tells_of_the_new_session_once(tmp_path: Path) -> None:
-    """Two streams have the events, and one subscription has both streams."""
+    """Two streams carry the session events, and one subscription has both streams."""
     streams = tuple(StreamConfig(name=each, topics=(f"md.{each}.>", SESSION_TOPIC)) for each in ("us", "eu"))
     told: list[Any] = []
     with (
@@ -333,7 +333,7 @@ def test_a_root_that_starts_after_the_session_changed_tells_of_the_new_session_o
     ):
         messages.on_session = told.append
         for number, day in enumerate((DAY_1, DAY_2)):
-            feed = RootFeed(root.agent)  # a root that starts again has a feed that has met no session
+            feed = RootFeed(root.agent)  # a restarted root has a feed that knows no session yet
             try:
                 feed.session(session("running", day))
                 feed.take(
@@ -457,7 +457,7 @@ def _gather(changes: Changes, changed: list[Any]) -> bool:
 
 
 def _until_live(subscription: NodeMessages) -> list[Any]:
-    """What there is when it is subscribed to: everything that comes until the next message takes its time."""
+    """The messages at the beginning of the subscription: everything until the next message takes half a second."""
     seen = []
     while (message := subscription.next(0.5)) is not None or not subscription.is_live:
         if message is not None:

@@ -113,7 +113,7 @@ def test_a_reader_does_not_wait_for_a_writer_that_died_inside_a_write(path: str)
             with receive_segment(path, "region") as segment, RegionReader(segment) as reader:
                 writer.kill()
                 writer.wait()
-                first = reader.read(0, timeout_ns=None)  # at rest: as ever
+                first = reader.read(0, timeout_ns=None)  # a complete record is read as usual
                 assert first is not None
                 assert first.update_count == 1
                 try:

@@ -1,11 +1,11 @@
-"""A supervisor and its processes: how they die, and that they end with it in any case."""
+"""A supervisor and its processes: how they die, and that they always end with the supervisor."""
 
 from integration.command_kit import is_alive, kill
 from penstock.node.supervisor import Supervisor
 from waiting import PATIENCE_SECONDS
 
 WAITS = "code:interact"
-"""An interpreter, which reads its standard input until that ends."""
+"""Command of an interpreter that reads its standard input until the input ends."""
 
 
 def test_a_process_that_dies_is_named_and_the_others_go_on() -> None:

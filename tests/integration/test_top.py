@@ -1,4 +1,4 @@
-"""`penstock top` with real nodes, and with servers that are no nodes."""
+"""`penstock top` with real nodes, and with servers that are not nodes."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ QUICK_SECONDS = 0.1
 
 
 def run_top(*arguments: str) -> tuple[int, str]:
-    """Its exit status and what it shows."""
+    """The exit status of the command, and its output."""
     with running("top", *arguments, "--interval", "0.3") as command:
         status = command.end()
         return status, command.out or command.err
@@ -58,8 +58,8 @@ def read(place: Place, timeout_s: float = PATIENCE_SECONDS) -> Reading:
 
 @contextlib.contextmanager
 def small_plant(directory: Path) -> Iterator[tuple[RunningPlant, str]]:
-    """Administration, two adapters, a filter, and below them a ticker plant, a multiplexer and an edge cache; and a
-    token of a subscriber."""
+    """Administration, two adapters, a filter, and below these a ticker plant, a multiplexer and an edge cache; and a
+    subscriber's token."""
     layout = write_layout(directory, DemoOptions(rate=1_000, subscribers=1, symbols=20, tree=False, router=False))
     with RunningPlant(Plant.load(layout.plant), log_level="WARNING") as plant:
         assert plant.start(), plant.faults
@@ -123,7 +123,7 @@ def test_nodes_that_were_never_started_are_unknown(tmp_path: Path) -> None:
     with filter_here() as module:
         plant.pages.note("beside", module.module.node.url)
         assert picture_of(str(document))[1].nodes[0].state == State.UP
-    with filter_here(name="another") as module:  # took the port of one that has ended
+    with filter_here(name="another") as module:  # has the port of a node that has ended
         plant.pages.note("beside", module.module.node.url)
         (row,) = picture_of(str(document))[1].nodes
         assert row.state == State.GARBLED
@@ -166,12 +166,12 @@ def test_an_administration_server_is_watched_over_tls_with_its_own_certificate_o
         assert read(msgspec.structs.replace(place, certificate=str(stranger))).outcome == "unreachable"
 
 
-# What only looks like a node
+# Servers that only look like a node
 
 
 @contextlib.contextmanager
 def server(handle: Callable[[socket.socket], None]) -> Iterator[Place]:
-    """Whoever connects is handled so, in a thread; then the connection is closed."""
+    """Handle each connection in a thread, then close it."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threads: list[threading.Thread] = []
 
@@ -212,7 +212,7 @@ def answering(data: bytes) -> Callable[[socket.socket], None]:
         b"HTTP/1.0 404 Not Found\r\n\r\n",
         b"HTTP/1.0 200 OK\r\n\r\n[]",
         b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n{}",
-        b'HTTP/1.0 200 OK\r\n\r\n{"is_healthy":true}',  # /status must not say the same
+        b'HTTP/1.0 200 OK\r\n\r\n{"is_healthy":true}',  # /status must not answer the same
         b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * (ANSWER_SIZE_MAX + 1),
     ],
     ids=range(7),
@@ -220,7 +220,7 @@ def answering(data: bytes) -> Callable[[socket.socket], None]:
 def test_pages_of_something_else_are_garbled_and_nothing_worse(data: bytes) -> None:
     with server(answering(data)) as place:
         found = read(place)
-        if data.endswith(b"true}"):  # healthy, but it does not say what it is
+        if data.endswith(b"true}"):  # healthy, but without its name and role
             assert (found.outcome, found.status, found.role) == ("answered", None, "")
         else:
             assert found.outcome == "garbled", found.why
@@ -232,7 +232,7 @@ def test_an_answer_that_never_ends_is_bounded_in_time_and_delays_no_other() -> N
 
     def drip(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
-        for _ in range(2_000):  # 20 s, and then it would be garbled
+        for _ in range(2_000):  # takes 20 s, and would then be garbled
             if stopped.wait(0.01):
                 return
             connection.sendall(b"x")

@@ -1,4 +1,5 @@
-"""A real tree of agents: what is published at its root comes to subscribers once and in order, what they want of it."""
+"""A real tree of agents: messages published at the root reach subscribers once and in order, restricted to their
+interests."""
 
 import socket
 import time
@@ -60,7 +61,7 @@ def test_a_condition_is_applied_at_the_root(root: AgentHere) -> None:
         assert reader.wait_for(200) == list(range(151, 201))
         (below,) = [each for each in root.agent.status().links if each.name == "leaf"]
         infos = sum(1 for _ in range(0))
-        assert below.packets_out - infos < 150, "what nobody wants has travelled"
+        assert below.packets_out - infos < 150, "unwanted messages were sent"
 
 
 @pytest.mark.spec("TREE-5")
@@ -240,7 +241,7 @@ def test_classes_conflate_or_disconnect(tmp_path: Path) -> None:
         for number in range(1, 40_001):
             source.publish(f"md.us.S{number % 5}.trade", trade(number))
         assert source.flush(30)
-        wait_until(lambda: cut.stream.statistics().parents_lost, "the slow one to be cut off")
+        wait_until(lambda: cut.stream.statistics().parents_lost, "the slow child to be cut off")
         newest.read(), cut.read()
         got = newest.wait_for(40_000)
         assert got == sorted(set(got))
@@ -275,7 +276,7 @@ def test_a_child_is_moved_and_sent_back_and_misses_nothing(root: AgentHere) -> N
         assert reader.wait_for(500) == list(range(1, 501))
         with pytest.raises(PenstockError, match="nobody is not below left"):
             give_order(left.place, "move", party="nobody")
-        with pytest.raises(PenstockError, match="no standby"):
+        with pytest.raises(PenstockError, match="not a standby"):
             give_order(left.place, "promote")
 
 

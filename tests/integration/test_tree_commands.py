@@ -61,7 +61,7 @@ def test_a_child_is_moved_returned_and_shown_below_whom_it_is(tmp_path: Path) ->
         ordered("return", right.place, "leaf")
         wait_until(lambda: left.children() == ["leaf"], "the return")
         assert f"{left.place}: the agent refuses: nobody is not below left" in refused("move", left.place, "nobody")
-        assert "is no standby" in refused("promote", left.place)
+        assert "is not a standby" in refused("promote", left.place)
         assert "either a plant or the pages" in refused("tree")
 
 
@@ -86,7 +86,7 @@ def test_a_right_is_revoked_and_restored(tmp_path: Path) -> None:
         ordered("restore", root.place, "bob", *secret)
         with Reader(root.place, name="bob", guard=guard, since="oldest") as again:
             assert again.wait_for(21) == list(range(1, 22))
-        assert "error [" in refused("revoke", root.place, "bob")  # it does not know the secret
+        assert "error [" in refused("revoke", root.place, "bob")  # the caller does not know the secret
 
 
 @pytest.mark.spec("TREE-11")

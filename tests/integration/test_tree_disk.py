@@ -1,4 +1,4 @@
-"""A root's disk: full for a while, with room for the newest only, and slow to say that something is there."""
+"""A root's disk: full for a while, with room for the newest messages only, and with slow syncs."""
 
 import resource
 from pathlib import Path
@@ -40,7 +40,8 @@ def test_while_the_disk_is_full_publishers_wait_and_nothing_is_lost(tmp_path: Pa
 
 @pytest.mark.spec("TREE-5")
 def test_what_the_root_keeps_no_longer_is_told(tmp_path: Path) -> None:
-    """A subscription from before the oldest that is kept: a receipt for the rest, then what there is."""
+    """A subscription that begins before the oldest stored message gets a loss receipt for the missing ones, then the
+    stored messages."""
     stream = StreamConfig(name="md", topics=("md.>",), retain="1h", retain_bytes=65_536)
     journal = JournalConfig(preallocate_bytes=0, segment_bytes=16_384)
     config = root_config(tmp_path / "root", streams=(stream,), journal=journal, history_bytes=1024 * 1024)
@@ -58,12 +59,12 @@ def test_what_the_root_keeps_no_longer_is_told(tmp_path: Path) -> None:
             kept = oldest.wait_for(20_000)
             assert kept == list(range(kept[0], 20_001))
             assert kept[0] > receipt.last
-            assert oldest.stream.losses == [], "it asked for what there is"
+            assert oldest.stream.losses == [], "its position was available"
 
 
 @pytest.mark.spec("TREE-5")
 def test_what_a_synced_root_acknowledges_is_on_the_disk(tmp_path: Path) -> None:
-    """Its journal would not be written for a second otherwise."""
+    """The journal would otherwise not be written for a second."""
     journal = JournalConfig(linger_us=1_000_000)
     with (
         agent_here(root_config(tmp_path / "root", journal=journal, persist="synced")) as root,
@@ -81,7 +82,7 @@ def test_what_a_synced_root_acknowledges_is_on_the_disk(tmp_path: Path) -> None:
 
 @pytest.mark.spec("TREE-11", "TREE-5")
 def test_a_standby_begins_with_the_oldest_that_the_root_still_has(tmp_path: Path) -> None:
-    """One that is new; and one that comes back after so long that what it has is older than that."""
+    """One standby is new; the other one returns after the root has deleted the messages that follow its position."""
     stream = StreamConfig(name="md", topics=("md.>",), retain="1h", retain_bytes=65_536)
     journal = JournalConfig(preallocate_bytes=0, segment_bytes=16_384)
     common = {"streams": (stream,), "journal": journal, "history_bytes": 1024 * 1024}
@@ -99,7 +100,7 @@ def test_a_standby_begins_with_the_oldest_that_the_root_still_has(tmp_path: Path
                 standby.wait_rooted()
                 wait_until(lambda: last(standby) == [count], "the replica")  # noqa: B023
                 lost = standby.agent._core.environment.counters.by_cause("messages_lost")
-                assert 0 < lost["gone"] < count, "what is missing is told"
+                assert 0 < lost["gone"] < count, "the missing messages are reported"
         with agent_here(as_standby) as standby:
             standby.wait_rooted()
             give_order(standby.place, "promote", reason="maintenance")

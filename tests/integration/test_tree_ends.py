@@ -1,4 +1,4 @@
-"""Links that end with a reason, and links that are made while nothing is read."""
+"""Links that end with a reason, and links that are made while the other side does not read."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ COUNT = 3_000
 
 
 def refuse(agent: AgentHere, name: str, refusal: Refused) -> None:
-    """As the driver does when a token has expired or was revoked."""
+    """End the link as the driver does when a token has expired or was revoked."""
     (link,) = [each.link for each in agent.agent._core.children if each.party.name == name]
     agent.loop.loop.call_soon_threadsafe(agent.agent._links.refuse, link, refusal)
 
@@ -20,7 +20,7 @@ def refuse(agent: AgentHere, name: str, refusal: Refused) -> None:
 @pytest.mark.spec("TREE-6")
 @pytest.mark.parametrize("is_reading", [True, False])
 def test_a_carried_link_is_told_why_it_ends(tmp_path: Path, is_reading: bool) -> None:
-    """Also in the midst of messages, of which some have left only in part."""
+    """The reason arrives even if a message was sent only in part."""
     with (
         agent_here(root_config(tmp_path / "root")) as root,
         Reader(root.place, name="reader", is_reading=is_reading) as reader,
@@ -66,6 +66,6 @@ def test_a_link_that_is_made_while_nothing_is_read_brings_nothing_before(tmp_pat
             waiting = len(reader.stream._inbox)
             publish(source, range(COUNT + 1, 2 * COUNT + 1))
             beside.wait_for(2 * COUNT)
-            assert len(reader.stream._inbox) == waiting, "nothing more is taken"
+            assert len(reader.stream._inbox) == waiting, "the link accepts no more data"
             reader.read()
             assert reader.wait_for(2 * COUNT) == list(range(1, 2 * COUNT + 1))

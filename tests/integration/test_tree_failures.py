@@ -1,4 +1,4 @@
-"""Agents that are killed, a root that is replaced, a disk that is full: nothing is lost, nothing comes twice."""
+"""Agents that are killed, a root that is replaced, a full disk: no message is lost, and none is repeated."""
 
 import threading
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_a_standby_takes_over_and_everybody_goes_over_to_it(tmp_path: Path) -> N
             assert reader.wait_for(COUNT) == list(range(1, COUNT + 1))
             wait_until(lambda: standby.agent.status(0).state == "root", "the takeover")
             assert source.agent == "standby"
-            root.start()  # and learns that it is not the root any more
+            root.start()  # and learns that another agent is the root now
             publish(source, range(COUNT + 1, COUNT + 11))
             assert reader.wait_for(COUNT + 10) == list(range(1, COUNT + 11))
 
@@ -196,7 +196,7 @@ def test_agents_that_are_above_each_other_never_serve(tmp_path: Path) -> None:
             is_rooted = any(each.agent.status(0).is_rooted for each in both)
             return is_rooted or all(each.refusals().total() >= 5 for each in both)
 
-        wait_until(have_tried, "attempts that come to nothing")
+        wait_until(have_tried, "failed attempts of both")
         assert [(each.agent.status(0).parent, each.agent.status(0).is_rooted) for each in both] == [("", False)] * 2
 
 

@@ -1,4 +1,4 @@
-"""One child of an agent sends control messages as fast as it can: the agent's other children notice nothing."""
+"""One child of an agent sends control messages as fast as it can: the agent's other children are not affected."""
 
 import asyncio
 import threading
@@ -25,12 +25,12 @@ FLOOD = encode_frame(TREE.encode(Unsubscribe(9), SIZE_MAX)) * 10_000
 
 
 class Flood:
-    """A subscriber that goes on unsubscribing."""
+    """A subscriber that keeps unsubscribing."""
 
     def __init__(self) -> None:
         self.link: Link | None = None
         self.is_blocked = threading.Event()
-        """Set when the agent has not taken everything at once."""
+        """Set when the agent has not accepted all data at once."""
         self.error: PenstockError | None = None
 
     def opened(self, link: Link, peer: Peer) -> None:
@@ -98,6 +98,6 @@ def test_a_flood_of_control_messages_delays_nobody_else(tmp_path: Path) -> None:
             assert below.wait_for(number + 100) == beside.wait_for(number + 100) == list(range(1, number + 101))
         assert flooding.error is None
         with Reader(middle.place, since="oldest") as late:
-            assert late.wait_for(2_000) == list(range(1, 2_001)), "who comes later is served, too"
+            assert late.wait_for(2_000) == list(range(1, 2_001)), "later children are served, too"
         assert leaf.agent._core.environment.counters["upstream_lost"] == 0
         assert "parent_lost" not in below.kinds() | beside.kinds()

@@ -1,4 +1,4 @@
-"""Links of a tree beyond one host: TLS and a secret, and who is not let in without them."""
+"""Links of a tree beyond one host: TLS and a secret, and the refusal of peers without them."""
 
 import socket
 from pathlib import Path
@@ -21,7 +21,7 @@ from waiting import wait_until
 
 @pytest.fixture(scope="module")
 def address() -> str:
-    """Of this host, as others know it."""
+    """The address of this host on the network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # nothing is sent
@@ -29,12 +29,12 @@ def address() -> str:
             pytest.skip("this host has no address but its own")
         found = str(probe.getsockname()[0])
     if found.startswith("127."):
-        pytest.skip("this host has no address but its own")
+        pytest.skip("this host has only loopback addresses")
     return found
 
 
 class Protected:
-    """A certificate and a secret for this host, and those of a stranger."""
+    """A certificate and a secret for this host, and those of another host."""
 
     def __init__(self, directory: Path, address: str) -> None:
         self.certificate, self._key = make_certificate(directory / "ours", address)
@@ -85,7 +85,7 @@ def test_agents_of_other_hosts_speak_tls_and_check_whom_they_speak_to(tmp_path: 
 
 @pytest.mark.parametrize("host", ["", "127.0.0.1", "0.0.0.0"])
 def test_whoever_is_in_a_protected_agent_s_process_is_let_in(tmp_path: Path, address: str, host: str) -> None:
-    """As the feeds of a root are."""
+    """As a root's own feeds do."""
     access = msgspec.structs.replace(Protected(tmp_path, address).access(), host=host or address)
     with agent_here(root_config(tmp_path / "root", control=access)) as root:
         place, guard = own_address(root.agent)

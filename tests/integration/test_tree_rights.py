@@ -32,7 +32,7 @@ Login = Callable[[str], AdminClient]
 
 @pytest.fixture
 def plant(tmp_path: Path) -> Iterator[tuple[AgentHere, Login]]:
-    """A root, and how to log in at its administration server."""
+    """A root, and logins at its administration server."""
     write_private(tmp_path / "nodes.toml", f'client = "nodes"\nsecret = "{SECRETS["nodes"]}"\n'.encode())
     with administration(tmp_path) as admin, ExitStack() as stack:
         access = AdminAccess(url=admin.url, credentials=str(tmp_path / "nodes.toml"))
@@ -117,7 +117,7 @@ def test_an_operator_whose_token_is_revoked_is_put_out(plant: tuple[AgentHere, L
     token = log_in("alice").subscribe(("app.>",)).token
 
     async def told() -> str:
-        """While it is connected, and gives no order."""
+        """The refusal that an idle connected operator receives."""
         ordering = _Ordering([control.Login("alice", "operator", token=token)])
         host, port = parse_place(root.place)
         link = await connect_link(
@@ -163,11 +163,11 @@ def test_an_agent_with_a_token_of_another_is_refused_and_says_why(tmp_path: Path
         ):
             nodes.wait_rooted()
             wait_until(leaf.why_alone, "the reason")
-            assert "the agent leaf shows a token of nodes" in leaf.why_alone()
+            assert "agent leaf presents a token of nodes" in leaf.why_alone()
             assert root.children() == ["nodes"]
 
 
 def expiry_of(root: AgentHere, child: str) -> int:
-    """Until when the root lets the child stay."""
+    """The time until which the root admits the child."""
     parties = list(root.agent._access.parties.values())
     return max((each.rights.expires_ns for each in parties if each.name == child), default=0)

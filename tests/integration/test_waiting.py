@@ -1,4 +1,4 @@
-"""Receivers that block: until something comes, until time is up, until they are interrupted or closed."""
+"""Receivers that block: until a message arrives, until the timeout, until they are interrupted or closed."""
 
 import signal
 import subprocess
@@ -40,7 +40,7 @@ def module(delivery: Wish) -> Iterator[StandInFilter]:
 
 
 def receive(receiver: SocketReceiver, timeout: float | None = None) -> list[str]:
-    """The next messages; what else is told is passed over."""
+    """The next messages; other items are skipped."""
     while True:
         received = receiver.receive(timeout)
         deliveries = [each for each in received if isinstance(each, Deliver | DeliverBatch)]
@@ -82,7 +82,7 @@ def test_messages_that_gather_come_together_when_the_time_is_over(module: StandI
         started = time.monotonic()
         assert receive(receiver) == ["2", "3"]
         assert time.monotonic() - started >= GATHER_US / 1e6
-        assert receive(receiver, 0.0) == []  # who has no time does not wait for it
+        assert receive(receiver, 0.0) == []  # with a timeout of zero the receiver does not gather
         module.send(*packets(1, first=4))
         assert receive(receiver) == ["4"]
 

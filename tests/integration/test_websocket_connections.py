@@ -1,4 +1,4 @@
-"""WebSocket connections over real sockets; the other end is ours or that of the websockets library itself."""
+"""WebSocket connections over real sockets; the peer is Penstock's own or that of the websockets library."""
 
 import asyncio
 import contextlib

@@ -108,7 +108,7 @@ class Reader:
             self._thread.start()
 
     def read(self) -> None:
-        """Begin now."""
+        """Start reading."""
         self._thread.start()
 
     def _read(self) -> None:
@@ -126,7 +126,7 @@ class Reader:
         return self
 
     def wait_for(self, number: int) -> list[int]:
-        """All numbers that came, once this one is there."""
+        """Wait for this number, and return all numbers received."""
         wait_until(lambda: number in self.numbers[-1:] or self.error, f"number {number}, not {self.numbers[-1:]}")
         assert self.error is None, self.error
         return list(self.numbers)

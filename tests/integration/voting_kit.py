@@ -1,4 +1,4 @@
-"""A pair of message routers with a witness, each in a process of its own: it switches by itself."""
+"""A pair of message routers with a witness, each in a process of its own: the pair switches automatically."""
 
 import contextlib
 import os
@@ -67,7 +67,7 @@ def wait_active(router: RouterProcess) -> None:
 
 @contextlib.contextmanager
 def stopped(router: RouterProcess) -> Iterator[None]:
-    """It stands still in the block, and does not know that."""
+    """Stop the router with SIGSTOP for the block; the router does not notice the pause."""
     os.kill(router.pid, signal.SIGSTOP)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The compiled paths against the slow ones: a batch tells the same story as its datagrams one by one."""
+"""The compiled paths against the slow ones: a batch gives the same result as its datagrams one by one."""
 
 import itertools
 import random
@@ -33,7 +33,7 @@ TOPICS = ("a", "md.us.eq.AAPL.quote", "md.us.eq.ÄÖ.trade")
 
 
 def story(answers: list[Any]) -> list[Any]:
-    """What the application is told, with each message as plain values."""
+    """Everything that the application receives, with each message as plain values."""
     told: list[Any] = []
     for answer in answers:
         for each in answer.one_by_one() if isinstance(answer, DeliverBatch) else [answer]:
@@ -175,7 +175,7 @@ def test_a_published_batch_is_what_the_messages_would_be(messages: list[tuple[in
     )
 )
 def test_single_messages_are_packed_like_any_other(actions: list[tuple[str, int, bytes]]) -> None:
-    """publish_one() gives the bytes that handle(Publish) gives, whatever happened before."""
+    """publish_one() produces the same bytes as handle(Publish), after any sequence of actions."""
     config = {"packet_size_max": 600, "keep_alive_packets": 5, "keep_alive_first_ms": 1}
     slow, fast = publisher(**config), publisher(**config)
     now_ns = 0

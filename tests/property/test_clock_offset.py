@@ -16,7 +16,7 @@ DRIFT_PPM = 100
 
 
 class TwoClocks:
-    """True time moves on; this side's clocks are true, the peer's wall clock drifts as fast as it is told."""
+    """This side's clocks show true time; the peer's wall clock drifts at the rate that the test sets."""
 
     def __init__(self, offset_ns: int) -> None:
         self.now_ns = 0
@@ -47,7 +47,7 @@ exchanges = st.tuples(delays, delays, delays, drifts, st.integers(0, 20 * SECOND
 @pytest.mark.spec("OPS-3")
 @given(st.integers(-(10**18), 10**18), st.lists(exchanges, min_size=1, max_size=30))
 def test_the_true_offset_is_within_the_error(offset_ns: int, steps: list[tuple[int, int, int, float, int]]) -> None:
-    clocks = TwoClocks(offset_ns % 10**12)  # a float keeps nanoseconds up to there
+    clocks = TwoClocks(offset_ns % 10**12)  # a float represents nanoseconds exactly up to this value
     counters = Counters("clock")
     core = ClockEstimator(ClockConfig(drift_ppm=DRIFT_PPM), counters)
     best_ns: int | None = None
@@ -72,7 +72,7 @@ def test_the_true_offset_is_within_the_error(offset_ns: int, steps: list[tuple[i
 @pytest.mark.spec("OPS-3")
 @pytest.mark.parametrize("seed", range(20))
 def test_two_nodes_whose_clocks_are_set_now_and_then(seed: int) -> None:
-    """From a seed: the error is honest at every moment except between a step and the exchange that shows it."""
+    """From a seed: the error bound holds at every moment except between a step and the exchange that reveals it."""
     chance = random.Random(seed)
     clocks = TwoClocks(chance.randrange(SECOND))
     counters = Counters("clock")
@@ -80,7 +80,7 @@ def test_two_nodes_whose_clocks_are_set_now_and_then(seed: int) -> None:
     steps = 0
     for _ in range(300):
         if core.estimate(clocks.now_ns) is not None and chance.random() < 0.05:
-            clocks.offset_ns += chance.choice([-1, 1]) * chance.randint(20_000_000, SECOND)  # above any error below
+            clocks.offset_ns += chance.choice([-1, 1]) * chance.randint(20_000_000, SECOND)  # above any error bound
             steps += 1
         drift_ppm = chance.uniform(-DRIFT_PPM, DRIFT_PPM)
         there_ns, back_ns = int(chance.expovariate(1 / 50_000)), int(chance.expovariate(1 / 200_000))

@@ -43,7 +43,7 @@ PACKET_SIZES = st.integers(PACKET_SIZE_MIN + 128, 2_000)
 
 
 class Sent(NamedTuple):
-    """A message as the test gives it to a Packer; the fields are in the independent decoder's order."""
+    """A message as the test passes it to a Packer; the fields are in the independent decoder's order."""
 
     topic: str
     payload: bytes

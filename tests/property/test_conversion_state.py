@@ -48,7 +48,7 @@ def test_every_answer_and_the_end_are_those_of_the_twin(series: list[tuple[Any, 
 
 @given(st.lists(changes, max_size=60), st.randoms(use_true_random=False))
 def test_equal_content_has_equal_digests_whatever_happened_before(series: list[tuple[Any, ...]], random: Any) -> None:
-    """The content is built anew in another order, in a state where other orders have come and gone."""
+    """The same content, built in another order in a state from which other orders have been added and removed."""
     state = new_state(seed=1)
     oracle = new_oracle()
     for change in series:
@@ -101,7 +101,7 @@ def test_changes_during_an_export_never_show(
         if left:
             for change in left.pop():
                 apply(state, change)
-            late = state.begin_image()  # others are begun and dropped meanwhile
+            late = state.begin_image()  # other images are begun and dropped meanwhile
             late.chunk(size_max)
     target.install(chunks)
     assert_equal(target, oracle)
@@ -131,7 +131,7 @@ def test_only_what_differs_is_sent_and_makes_them_equal(
     target.install(chunks)
     assert_equal(target, oracle)
     assert target.find("ONLY HERE") == -1
-    for change in common:  # what was installed goes on like the original
+    for change in common:  # the installed state handles further changes like the original
         assert apply(state, change) == apply(target, change)
     assert state.digest == target.digest
 

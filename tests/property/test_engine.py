@@ -1,7 +1,7 @@
 """The distribution engine against a slow oracle: whatever happens, each consumer's picture is true and complete.
 
 A consumer that got everything has, for each item, a refresh or the item's first update, then every version in order; or
-it was told by a receipt, and refreshed. In the end all have the newest record of everything they want.
+it got a loss receipt and a refresh. In the end every consumer has the newest record of every item in its interests.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ CONSUMERS = 4
 
 @dataclass
 class Picture:
-    """What a consumer knows, from its events alone."""
+    """A consumer's state, derived from its events alone."""
 
     topics: dict[int, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert self.core.record(number).pending <= len(TOPICS)
 
     def take(self, consumer: Subscriber, count: int) -> int:
-        """Read some events; a reader that was overrun says so, and goes on."""
+        """Read some events; after an overrun the consumer asks for a restart of its ring, and continues."""
         if consumer.buffer is not None:
             events = read_events(consumer.buffer.take(count * 300)) if len(consumer.buffer) else []
         else:
@@ -180,7 +180,7 @@ class EngineMachine(RuleBasedStateMachine):
         return len(events)
 
     def settle(self, consumer: Subscriber) -> None:
-        """Everything is written, and everything is read."""
+        """Serve and read until nothing is pending."""
         for _ in range(10_000):
             self.core.serve(self.now)
             if not self.take(consumer, 1_000):

@@ -35,7 +35,7 @@ histories = st.lists(st.one_of(publishing, publishing, publishing, ending, other
 
 
 class Viewer:
-    """What a consumer makes of its events: values by topic, and the sessions of streams that it knows to be over."""
+    """A consumer's view, derived from its events: values by topic, and the ended sessions of streams."""
 
     def __init__(self, market: "Market") -> None:
         self.values: dict[str, int] = {}
@@ -57,7 +57,7 @@ class Viewer:
 
     def _change(self, topic: str, event: Event) -> None:
         if event.kind != EventKind.REFRESH and event.version <= self._versions.get(topic, 0):
-            return  # applications leave out what they know
+            return  # applications skip versions that they already have
         self._versions[topic] = event.version
         if event.kind == EventKind.WITHDRAW:
             self.values.pop(topic, None)
@@ -103,7 +103,7 @@ class Market:
 
 
 class Below:
-    """A multiplexer: what comes from above is its updates."""
+    """A multiplexer whose updates come from a plant."""
 
     def __init__(self, plant: DistributionEngine) -> None:
         self.core = engine(2, keeps="wanted", has_upstream=True, classes=CLASSES, limits=MeteringLimits())
@@ -121,7 +121,8 @@ class Below:
 
 
 class Case:
-    """A plant and a multiplexer with a consumer of each class at a buffer of each, and one with a ring and regions."""
+    """A plant and a multiplexer, each with a buffer consumer of every class, and one consumer with a ring and
+    regions."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.market = Market()

@@ -1,4 +1,4 @@
-"""Events in blocks: what goes in comes out, in the given order, and a damaged block is refused."""
+"""Events in blocks: the events are decoded unchanged and in order, and a damaged block is refused."""
 
 import random
 
@@ -16,7 +16,7 @@ INSTRUMENTS = 5
 
 @st.composite
 def events(draw: st.DrawFn) -> np.ndarray:
-    """Any values that the fields can have; some are like the ones before them."""
+    """Any values that the fields can have; some are similar to the previous ones."""
     count = draw(st.integers(1, 30))
     made = np.zeros(count, EVENT_DTYPE)
     for name in EVENT_DTYPE.names or ():

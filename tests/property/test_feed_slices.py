@@ -37,7 +37,7 @@ def test_slices_of_a_day_are_the_day(tmp_path: Path, name: str, messages: int) -
             slice_size=source.randrange(size // 20, size),
             cache=tmp_path / "cache",
         )
-        source.shuffle(slices)  # each stands for itself
+        source.shuffle(slices)  # slices are independent of each other
         made = {piece.number: converted_slices([piece]) for piece in slices}
         assert [message for number in sorted(made) for message in made[number]] == whole
 
@@ -45,7 +45,8 @@ def test_slices_of_a_day_are_the_day(tmp_path: Path, name: str, messages: int) -
 @pytest.mark.spec("PIPE-3", "PIPE-4")
 @pytest.mark.parametrize("seed", range(3))
 def test_slices_of_a_capture_are_what_its_lines_bring_together(tmp_path: Path, seed: int) -> None:
-    """Two lines that lose, repeat and reorder; a session after another; messages that none of them brought."""
+    """Two lines that lose, repeat and reorder messages; two consecutive sessions; messages that neither line
+    delivers."""
     source = random.Random(seed)
     messages = blocks_of(write_day(tmp_path / "day.itch", 2_000))
     frames = []

@@ -1,4 +1,4 @@
-"""A filter's kernel against its slow twin: the same packets, interests and consumers, and the same comes out."""
+"""A filter's kernel against its slow twin: the same packets, interests and consumers give the same output."""
 
 import random
 
@@ -49,7 +49,7 @@ CONTENTS = [
 
 
 class Twins:
-    """The kernel and the oracle, told the same."""
+    """The kernel and the oracle, with the same inputs."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -65,7 +65,7 @@ class Twins:
             self.change()
 
     def change(self) -> None:
-        """Something about who wants what."""
+        """Change a random interest or consumer."""
         consumers = list(self.oracle.is_masked)
         slot = self.chance.randrange(SLOTS)
         match self.chance.randrange(8):
@@ -118,7 +118,7 @@ class Twins:
         self.stream.expected[consumer] = first
 
     def forward(self, packets: list[bytes]) -> None:
-        """Packets in order, all in one go."""
+        """Forward packets in order, in one batch."""
         expected: dict[int, list[Sent]] = {}
         for data in packets:
             for consumer, sent in self.oracle.forward(decode(data), self.stream).items():
@@ -133,7 +133,7 @@ class Twins:
         self.compare({consumer: [each] for consumer, each in sent.items()})
 
     def jump(self, packets: list[bytes]) -> None:
-        """The first of the packets was lost, the second comes, then perhaps the first comes late."""
+        """The first of the packets is lost, the second arrives, then the first may arrive late."""
         told = self.oracle.catch_up(self.stream, self.position - 1)
         assert self.kernel.catch_up(self.account, self.position - 1) == len(told)
         self.compare({consumer: [Sent(self.position - 1, gap, 0, [])] for consumer, gap in told.items()})

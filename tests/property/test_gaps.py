@@ -1,4 +1,4 @@
-"""The missing ranges against a plain set of numbers."""
+"""The ranges of missing packets against a plain set of numbers."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -23,7 +23,7 @@ def update(item: int, version: int) -> bytes:
 
 
 class NodeBelow:
-    """What it has of each item."""
+    """The newest version of each item that the node has received."""
 
     def __init__(self) -> None:
         self.versions: dict[bytes, int] = {}

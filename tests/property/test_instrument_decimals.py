@@ -1,4 +1,4 @@
-"""Values of every precision through converter, books, bars and statistics: what comes out is what went in."""
+"""Values of every precision through converter, books, bars and statistics: the output values equal the input values."""
 
 from datetime import date
 from decimal import Decimal
@@ -18,7 +18,7 @@ MODELS = {output.model.id: output.model for output in PLAN.outputs}
 
 @st.composite
 def values(draw: st.DrawFn, decimals: int, above: int) -> str:
-    """A positive number with exactly so many decimals, as a feed writes it."""
+    """A positive number with exactly this number of decimals, as a feed writes it."""
     scaled = draw(st.integers(1, above * 10**decimals))
     return f"{Decimal(scaled).scaleb(-decimals):f}"
 

@@ -44,7 +44,7 @@ interests = st.builds(
 
 
 def canonical(interest: str) -> str:
-    """Open ends written out: the table takes [..7] and [0..7] for the same interest, the oracle compares text."""
+    """Open ranges written in full: the table takes [..7] and [0..7] for the same interest, the oracle compares text."""
     return interest.replace("[..", "[0..").replace("..]", f"..{2**64 - 1}]")
 
 
@@ -117,7 +117,7 @@ def test_large_batches(pairs: list[tuple[str, int]], batch: list[str]) -> None:
     assert match_batch(table, batch) == [oracle.match(topic) for topic in batch]
 
 
-# Topics that begin alike, matched again and again: the table remembers how far their beginnings get.
+# Topics with common prefixes, matched again and again: the table caches the partial matches of prefixes.
 BEATEN_TRACKS = [".".join(levels) for depth in (3, 4, 5) for levels in itertools.product("ab", repeat=depth)]
 steps = st.lists(st.sampled_from(["a", "b", "*", "a*"]), min_size=1, max_size=5)
 deep_patterns = st.builds(lambda levels, rest: ".".join(levels) + rest, steps, st.sampled_from(["", "", ".>"]))
@@ -130,7 +130,7 @@ def agrees_twice(table: InterestTable, oracle: OracleTable) -> bool:
 
 @given(st.lists(st.one_of(deep_patterns, st.integers(0, 9)), min_size=1, max_size=20))
 def test_what_is_remembered_of_beginnings_is_forgotten_when_interests_change(changes: list[str | int]) -> None:
-    """A pattern is added; a number takes one of the present ones away."""
+    """A text adds a pattern; a number removes one of the present patterns."""
     table, oracle = InterestTable(seed=bytes(16)), OracleTable()
     for number, change in enumerate(changes):
         if isinstance(change, str):
@@ -143,7 +143,7 @@ def test_what_is_remembered_of_beginnings_is_forgotten_when_interests_change(cha
 
 
 def test_beginnings_that_lead_to_more_than_is_remembered() -> None:
-    """Three ways on each of three levels make 27 nodes, and as many `>`."""
+    """Three alternatives on each of three levels make 27 nodes, and as many `>`."""
     table, oracle = InterestTable(seed=bytes(16)), OracleTable()
     steps = itertools.product(["a", "*", "a*"], repeat=3)
     for subscriber, (levels, end) in enumerate(itertools.product(steps, [".b", ".a.b", ".>"])):

@@ -31,7 +31,7 @@ def message(sequence: int) -> bytes:
 
 
 class Outcome:
-    """What an arbiter has said, told in one sequence: numbers with their bytes, or lost ranges."""
+    """The output of an arbiter as one sequence: numbers with their bytes, or lost ranges."""
 
     def __init__(self, first: int) -> None:
         self.next_sequence = first
@@ -63,7 +63,7 @@ class Outcome:
 
 @st.composite
 def deliveries(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, int]]]:
-    """How many messages there are, and which datagrams (line, first, count) come, in which order."""
+    """The number of messages, and the datagrams (line, first, count) in their order of arrival."""
     total = draw(st.integers(1, 40))
     arriving: list[tuple[float, int, int, int]] = []
     for line in (0, 1):
@@ -121,7 +121,7 @@ def test_every_message_once_and_in_order_or_reported_lost(
 
 
 class Spelled:
-    """The same format, which compiled code does not know."""
+    """The same format under a name that the compiled code does not know."""
 
     name = "spelled"
     kind = 0

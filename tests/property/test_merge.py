@@ -28,7 +28,7 @@ lossy = st.sets(st.integers(2, COUNT), max_size=12)
 
 
 def story(answers: list) -> list[tuple[str, int]]:
-    """What the application was told, number by number."""
+    """The application's output, number by number."""
     told = []
     for answer in answers:
         if isinstance(answer, MergeGap):
@@ -39,7 +39,7 @@ def story(answers: list) -> list[tuple[str, int]]:
 
 
 def steps(numbers: list[int], lost: set[int], terms: dict[int, int]) -> Iterator[tuple]:
-    """A publisher's stream, message by message: what it tells the merger."""
+    """A publisher's stream, message by message, as calls of the merger."""
     for number in numbers:
         if number in lost:
             yield (lose, ())
@@ -52,7 +52,7 @@ def send(merger: Merger, key: object, number: int, term: int) -> list:
 
 
 def run(merger: Merger, streams: dict, order: list[int]) -> list:
-    """Let the streams go on in this order for as long as they have something, then in turn."""
+    """Run the streams in this order until each is exhausted, then in turn."""
     left = {key: iter(each) for key, each in streams.items()}
     keys = list(streams)
     answers: list = []
@@ -112,7 +112,7 @@ def test_what_any_stream_has_is_delivered_and_what_none_has_is_reported(
 def test_a_kill_at_any_point_loses_nothing_and_repeats_nothing(
     killed_at: int, promoted_after: int, order: list[int], filtered: set[int], is_told: bool, third_lost: set[int]
 ) -> None:
-    """A dies somewhere. B is continuous and takes over with a new term, C follows it and loses what it likes."""
+    """A dies at any point. B is continuous and takes over with a new term; C follows B and loses any messages."""
     merger = Merger()
     numbers = [number for number in range(1, COUNT + 1) if number not in filtered]
     terms = {number: 1 if number <= killed_at + promoted_after else int(Term(0, 0, 1, 1)) for number in numbers}
@@ -163,7 +163,7 @@ def test_whatever_is_said_numbers_rise_within_a_term_and_what_is_held_is_bounded
             last = answer.message_sequence
             announced += answer.reason != "unseen"
         elif isinstance(answer, MergeGap):
-            assert answer.first > last  # a message in between may have gone out under another number
+            assert answer.first > last  # a message in between may have been delivered under another number
             assert answer.last >= answer.first
             last = answer.last
         else:
@@ -183,7 +183,7 @@ def packet(packer: Packer, messages: list[PacketMessage]) -> bytes:
 
 
 def plain(answers: list) -> list:
-    """What the application was told, message by message."""
+    """The application's output, message by message."""
     told: list = []
     for answer in answers:
         messages = messages_of([answer])

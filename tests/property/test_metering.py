@@ -1,4 +1,4 @@
-"""Metered pairs, driven as a node drives them: never above a rate, and what came last is always sent."""
+"""Metered pairs, driven as a node drives them: the rate is never exceeded, and the last value is always sent."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -49,7 +49,7 @@ class Driver:
         self.subscribed.add(pair)
         self.sent[pair] = []
         self.metering.subscribe(pair, pair % CONSUMERS, self.intervals[pair])
-        assert not self.metering.owe(pair, self.now_ns), "an update before the refresh is in the refresh"
+        assert not self.metering.owe(pair, self.now_ns), "updates before the refresh are part of it"
         self.metering.refreshed(pair, self.now_ns)
         self.sent[pair].append((self.now_ns, self.values[pair // CONSUMERS]))
 
@@ -96,7 +96,8 @@ class Driver:
 
 
 def assert_rate(times_ns: list[int], interval_ns: int) -> None:
-    """Any k intervals hold at most k + 1; finer rates than the wheel's slots may catch up what a slot holds."""
+    """Any k intervals hold at most k + 1 updates; intervals shorter than the wheel's slots may also catch up one slot's
+    updates."""
     catch_up = 1 + (SLOT_NS // interval_ns if interval_ns < 2 * SLOT_NS else 0)
     for index, start_ns in enumerate(times_ns):
         for k in (1, 2, 5, 20):
@@ -154,7 +155,7 @@ def test_a_busy_item_is_sent_at_its_rate_exactly() -> None:
         driver.update(0)
         driver.wait(200_000)
     rate = (len(driver.sent[0]) - 1) / (driver.now_ns - start_ns)
-    assert abs(rate * 7_333_333 - 1) < 0.003  # one in 682 is at the edge
+    assert abs(rate * 7_333_333 - 1) < 0.003  # one interval in 682 is at the edge
 
 
 @pytest.mark.spec("METR-2")

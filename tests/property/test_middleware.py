@@ -1,4 +1,4 @@
-"""Any order, any repetition, any loss: a stream's story stays whole."""
+"""Any order, any repetition, any loss: the messages of a stream stay complete and in order."""
 
 from hypothesis import given
 from hypothesis import strategies as st

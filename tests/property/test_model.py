@@ -1,4 +1,4 @@
-"""Random models: values, record, numpy, Arrow and JSON all say the same."""
+"""Random models: values, record, numpy, Arrow and JSON all agree."""
 
 from decimal import Decimal
 from typing import Any

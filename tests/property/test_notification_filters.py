@@ -93,7 +93,7 @@ def test_what_is_told_is_what_the_oracle_tells(rule: NotificationFilter, script:
 
 @given(st.data())
 def test_nothing_is_due_before_the_deadline(data: st.DataObject) -> None:
-    """Whoever waits for notices, and until the deadline, misses nothing."""
+    """A caller that waits for notices, and until the deadline, misses nothing."""
     rule = data.draw(rules)
     now_ns = 0
     with quotes(SLOTS) as made:

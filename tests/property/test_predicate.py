@@ -66,7 +66,7 @@ def plain(text: str) -> bool:
 
 
 def literals(field: Field, rows: list[Row]) -> st.SearchStrategy[Literal]:
-    """Literals that are often just what a record holds, or close to it."""
+    """Literals that are often equal to a value in the record, or close to one."""
     seen = [row[field.name] for row in rows if row[field.name] is not None]
     if field.type == "enum":
         return st.sampled_from(list(field.values)).map(text_literal)

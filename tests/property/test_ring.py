@@ -12,7 +12,7 @@ from penstock.base.errors import OverrunError
 from penstock.shm import RegionReader, RegionWriter, RingReader, RingWriter
 
 EVENT_SIZE_MAX = 40
-# zeros, and bytes that look like headers, are what an overrun reader stumbles over
+# zeros, and bytes that look like headers, test readers that were overrun
 payloads = st.one_of(
     st.binary(max_size=EVENT_SIZE_MAX),
     st.integers(0, EVENT_SIZE_MAX).map(bytes),

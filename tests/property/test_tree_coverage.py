@@ -1,4 +1,4 @@
-"""Wants that cover another are found by the prefixes of topics: the same ones as by a scan of all."""
+"""Covering interests are found by the prefixes of topics: the same ones as by a scan of all interests."""
 
 from hypothesis import given
 from hypothesis import strategies as st

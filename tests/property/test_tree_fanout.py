@@ -1,4 +1,4 @@
-"""The compiled fan-out does what the slow one does, whatever happens in whatever order."""
+"""The compiled fan-out equals the slow one, for any order of events."""
 
 import random
 
@@ -29,7 +29,7 @@ def live_packets(frames: bytes) -> list[bytes]:
 
 
 class Run:
-    """One fan-out and its oracle, told the same."""
+    """One fan-out and its oracle, with the same inputs."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -45,7 +45,7 @@ class Run:
             self.fanout.open_link(child)
             self.oracle.children[child] = Child()
         self.expected: dict[tuple[int, int], int] = {}
-        """By child and leg: who left live, and through which sequence it has everything."""
+        """By child and leg that left live: the sequence up to which the child has everything."""
         self.left = 0
         self.fetched = 0
 
@@ -71,7 +71,7 @@ class Run:
         self.compare_those_that_left()
 
     def absorb_in_oracle(self, message: Message, source: int) -> None:
-        """A child for which too many would wait leaves live before the message is queued."""
+        """A child whose queue is full leaves live before the message is queued."""
         if message.sequence > self.oracle.last[message.stream]:
             for number, child in self.oracle.children.items():
                 wants = any(

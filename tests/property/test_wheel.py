@@ -50,7 +50,7 @@ def test_a_wheel_is_a_sorted_list(steps: list[tuple[str, int, int]], start_ns: i
         next_due_ns = wheel.next_due_ns
         assert (next_due_ns is None) == (not expected)
         if next_due_ns is not None:
-            assert next_due_ns <= min(expected.values())  # what is far comes round before it is due
+            assert next_due_ns <= min(expected.values())  # entries far ahead are found early
 
 
 def test_waking_as_the_wheel_says_finds_everything_in_time() -> None:

@@ -1,5 +1,5 @@
 """A message router under every fault of machine, process, disk and links (REPL-1, REPL-10, REPL-12), and a checker that
-does notice."""
+must detect broken promises."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ SEEDS_PER_TEST = 15
 SOAK_SEEDS = 3_000
 SABOTAGE_SEEDS = 60
 NOTICED = r"AssuredChecker: |it does not settle|got \d+ after|has \d+ messages|of a router without messages"
-"""What checkers say; anything else would be an accident of the sabotage."""
+"""Errors that the checkers raise; any other error would be a side effect of the sabotage."""
 
 
 def run_seeds(seeds: range, seconds: float = 1.0) -> None:
@@ -47,7 +47,7 @@ def test_many_more_seeds(first: int) -> None:
 
 
 def test_a_run_that_leaves_much_is_waited_for_as_long_as_it_becomes_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plant of this seed publishes five times what its only consumers take."""
+    """In this plant the publishers send five times as many messages as the only consumers can take."""
     monkeypatch.setattr(assured, "SETTLING_ROUNDS", 4)
     monkeypatch.setattr(assured, "SETTLED_MIN", 50)
     summary = run_assured_seed(700, seconds=1.0)
@@ -81,7 +81,7 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
         assert sum(getattr(each, name) for each in summaries) > 0, name
 
 
-# Each of these breaks one promise in the product; the checker must see it from outside.
+# Each sabotage breaks one promise of the product; the checker must detect the sabotage from outside.
 
 
 def acknowledge_before_the_disk_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def always_say_committed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lose_a_crowd_of_messages_with_their_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was in flight stays with a flow that nobody has."""
+    """Messages in flight stay with a flow that no consumer has."""
     monkeypatch.setattr(Links, "close_flow", lambda _self, link, handle: link.flows.pop(handle) and [])
 
 

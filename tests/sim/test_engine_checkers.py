@@ -18,7 +18,7 @@ BELOW = Connection("mux-0/0", 1, "critical", is_below=True)
 
 
 class Told:
-    """A story of one topic, and who tells it."""
+    """The story of one topic, as told to a consumer on one connection."""
 
     def __init__(self, connection: Connection, options: EnginePlantOptions | None = None) -> None:
         self.market = Market(3)
@@ -28,7 +28,7 @@ class Told:
         self._connection = connection
 
     def update(self, number: int, merged: int = 1) -> None:
-        """The publication of this number, as the event of the same one."""
+        """Report the publication of this number to the checker, as an event of the same number."""
         record = self.market.published[TOPIC][number - 1].record(NEWEST)
         cls = TransmissionClass.CRITICAL
         (event,) = read_events(make_event(EventKind.UPDATE, item=1, cls=cls, number=number, merged=merged, body=record))
@@ -46,7 +46,7 @@ def test_a_receipt_excuses_nothing_that_is_lost_after_it() -> None:
     for value in range(5):
         told.market.publish(TOPIC, value, 0)
     told.update(1)
-    told.receipt(1, 2)  # perhaps of other items
+    told.receipt(1, 2)  # the lost messages may belong to other items
     told.update(2)
     told.update(3)
     with pytest.raises(SimulationError, match="leave something out"):

@@ -1,4 +1,4 @@
-"""A ticker plant, multiplexers and consumers under every fault, and checkers that do notice."""
+"""A ticker plant, multiplexers and consumers under every fault, and checkers that must detect broken promises."""
 
 import os
 from typing import Any, NamedTuple
@@ -57,7 +57,7 @@ def test_what_waited_when_a_ring_was_overrun_is_not_mixed_with_what_is_replayed(
         chain_bytes_per_s=1_000_000,
         fault_interval_ms=15,
     )
-    plant = EnginePlant(World(911), options)  # which once did
+    plant = EnginePlant(World(911), options)  # a seed that once failed
     plant.start()
     plant.run(2_000_000_000)
     plant.finish()
@@ -94,7 +94,7 @@ def test_a_quiet_plant_loses_nothing() -> None:
     assert summary.updates_delivered > 300
 
 
-# Each of these breaks one promise; a checker must see it from outside.
+# Each sabotage breaks one promise; a checker must detect the sabotage from outside.
 
 
 def leave_the_overrun_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def leave_the_overrun_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def say_nothing_of_losses_above(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither that a node lost its link nor that what it was sent has a hole."""
+    """The node reports neither a lost link to its upstream node nor a gap in the updates received from there."""
     original = DistributionEngine._handle_upstream
 
     def broken(self: DistributionEngine, event: Any) -> None:
@@ -120,7 +120,7 @@ def send_four_times_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody wakes the node when the time has come."""
+    """No timer wakes the node when a withheld update is due."""
     monkeypatch.setattr(DistributionEngine, "next_deadline_ns", lambda self: None)
 
 
@@ -133,7 +133,7 @@ def conflate_trades(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_records_of_ended_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Consumers are told, but nothing is withdrawn."""
+    """Consumers are told that the session has ended, but the node withdraws no records."""
 
     def broken(self: DistributionEngine, event: SessionEvent) -> None:
         is_first = (event.feed, event.stream_id) not in self._sessions
@@ -157,12 +157,12 @@ def name_no_session_to_nodes_below(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_sessions_that_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither consumers that were overrun nor those without room are told later."""
+    """Consumers that were overrun or had no room are not refreshed later."""
     monkeypatch.setattr(DistributionEngine, "_resend_sessions", lambda self: None)
 
 
 def write_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not with the update, but when something else happens."""
+    """Records are written with the next event of another kind, not with their update."""
     draw = EnginePlantOptions.draw
     options = staticmethod(lambda randomness: msgspec.structs.replace(draw(randomness), budget_bytes=0))
     monkeypatch.setattr(EnginePlantOptions, "draw", options)
@@ -176,7 +176,7 @@ def write_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def relieve_trades(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Signals move everything, also what may not be conflated."""
+    """A congestion signal moves every item to another class, even items that may not be conflated."""
     original = class_selection.ClassSelector.select
 
     def broken(
@@ -193,12 +193,12 @@ def relieve_trades(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def heed_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relieved node goes on as before."""
+    """A node keeps its classes after a congestion signal."""
     monkeypatch.setattr(Interests, "reselect_all", lambda self: None)
 
 
 def tell_of_losses_that_were_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is at the plant is told with every unsubscription that something did not come."""
+    """Each unsubscription reports lost updates to all consumers of the plant."""
     original = DistributionEngine.handle
 
     def broken(self: DistributionEngine, event: Any, now_ns: int) -> Any:
@@ -214,7 +214,7 @@ def never_go_live(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tear_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer reads a record whose number is already that of another."""
+    """A consumer reads a record under the number of a different record."""
     original = ConsumerNode._take
 
     def broken(self: ConsumerNode, data: bytes) -> None:
@@ -228,7 +228,7 @@ def tear_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_without_care(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reads a record while it is written takes what is there."""
+    """A consumer that reads a record during a write takes the half-written content."""
 
     class Payload(NamedTuple):
         payload: bytes
@@ -254,7 +254,7 @@ def read_without_care(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_to_the_region_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer that is given another region finds in it what the first one there wrote, if anything."""
+    """A consumer whose region is replaced finds at most the content of the first region in the new one."""
     original = DistributionEngine.handle
 
     def broken(self: DistributionEngine, event: Any, now_ns: int) -> Any:
@@ -266,7 +266,7 @@ def keep_to_the_region_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lose_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node is never told what was read: what a record stands for goes back too far."""
+    """The consumer does not tell the node which records it has read, so a record stands for too many updates."""
     original = regions.RecordStore
 
     def without_marks(region: Segment, model: MessageModel, marks: Segment | None) -> Any:
@@ -284,7 +284,7 @@ def ignore_lost_datagrams(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take_what_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever comes last counts, by whichever stream."""
+    """The update that arrives last counts, even if an older version arrives on another stream."""
     monkeypatch.setattr(Incoming, "_is_newest", lambda self, item, number: True)
 
 
@@ -314,7 +314,7 @@ def take_what_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`first` is a seed that shows it, so that the test is short."""
+    """`first` is a seed that fails, so that the test is short."""
     sabotage(monkeypatch)
     with pytest.raises(SimulationError) as caught:
         run_seeds(range(first, 100))
@@ -324,7 +324,7 @@ def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatc
 
 @pytest.mark.spec("ADPT-1")
 def test_adaptive_records_are_to_be_new_soon_after_congestion(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judged a millisecond after it, some are still on their way: the check sees them."""
+    """One millisecond after congestion some records are still on their way, and the check must report them."""
     monkeypatch.setattr("penstock.sim.engine.plant.CALM_NS", 1_000_000)
 
     def run_all() -> None:

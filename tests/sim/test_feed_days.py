@@ -27,7 +27,7 @@ Row = tuple[str, int, int, bytes]
 
 
 class DayBook(FeedChecker):
-    """What a subscriber's application gets and is told, day by day."""
+    """The messages and reports that a subscriber's application receives, day by day."""
 
     def __init__(self, plant: FeedPlant) -> None:
         super().__init__(plant)
@@ -61,7 +61,7 @@ def days_of(seed: int, *, failover_ms: int | None, policy: Any = "promote") -> t
 
 
 def single_day(plant: FeedPlant, session: str, day: date) -> list[Row]:
-    """What a converter that knows nothing of other days makes of one."""
+    """The rows of one day from a converter that has not seen any other day."""
     log = plant.exchange.logs[STREAM]
     converter = Converter(PLAN, STREAM)
     converter.new_session(session, day)
@@ -116,7 +116,8 @@ def test_five_days_through_one_pair_are_five_single_days(seed: int, failover_ms:
 @pytest.mark.spec("DAY-4")
 @pytest.mark.parametrize("failover_ms", [0, 1])
 def test_a_failover_at_midnight_waits_for_nobody_where_nothing_is_missing(failover_ms: int) -> None:
-    """Although the policy is to wait for an operator where no backup is synchronised: the day before is over."""
+    """The previous day is over, so the failover does not wait, although the policy is to wait for an operator if no
+    backup is synchronised."""
     plant, book = days_of(2, failover_ms=failover_ms, policy="wait")
     log = plant.exchange.logs[STREAM]
     days = [rows for rows in book.rows if rows]

@@ -1,4 +1,4 @@
-"""A feed under every fault of adapters, disks, lines and networks, and checkers that do notice."""
+"""A feed under every fault of adapters, disks, lines and networks, and checkers that must detect broken promises."""
 
 from typing import Any
 
@@ -38,8 +38,9 @@ def test_one_content_per_number_each_message_once_and_never_two_unfenced_actives
 
 @pytest.mark.parametrize("seed", [2_679, 3_864, 4_023, 4_058, 4_137])
 def test_seeds_that_once_showed_something(seed: int) -> None:
-    """A new session whose first messages are announced to be lost (twice); a backup that is synchronised again without
-    a word of what it left out; a day after one of which something is missing; a short stall within a long one."""
+    """Cases that once failed: a new session whose first messages are announced as lost (twice); a backup that
+    synchronises again without reporting the messages it left out; a day that follows a day with missing messages; a
+    short stall within a long one."""
     run_feed_seed(seed, seconds=4)
 
 
@@ -71,7 +72,7 @@ def test_a_quiet_feed_has_one_active_adapter_and_loses_nothing() -> None:
     assert summary.messages_delivered > 500
 
 
-# Each of these breaks one promise in the product; a checker must see it from outside.
+# Each sabotage breaks one promise of the product; a checker must detect the sabotage from outside.
 
 
 def believe_any_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +114,7 @@ def never_step_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def share_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every adapter claims terms in the name of the first."""
+    """Every adapter claims terms under the index of the first adapter."""
     import penstock.feed.core.sync.membership as membership
 
     for name in ("term_after_break", "term_after_takeover"):
@@ -122,12 +123,12 @@ def share_terms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that keeps nothing."""
+    """A disk that loses everything."""
     monkeypatch.setattr(AdapterNode, "durable_term", lambda self: 0)
 
 
 def announce_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Breaks are taken for seamless takeovers."""
+    """A break is treated as a seamless takeover."""
     import penstock.feed.core.sync.membership as membership
 
     def broken(term: int, index: int) -> int:
@@ -138,7 +139,7 @@ def announce_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A discontinuity is announced, but not what is missing."""
+    """The adapter announces a discontinuity without the missing ranges."""
     monkeypatch.setattr(StreamFlow, "_note_loss", lambda self, first, last: setattr(self, "_is_damaged", True))
 
 
@@ -182,7 +183,7 @@ def begin_sessions_silently(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def end_sessions_for_every_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever says it, it is told."""
+    """The end of a session is reported once for each adapter that announces it."""
     original = SourceStream._end_session
 
     def broken(self: SourceStream, early: Any) -> Any:
@@ -213,7 +214,7 @@ def end_sessions_for_every_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_checkers_notice(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`first` is a seed that shows it, so that the test is short."""
+    """`first` is a seed that fails, so that the test is short."""
     sabotage(monkeypatch)
     with pytest.raises(SimulationError) as caught:
         run_seeds(range(first, 100))

@@ -1,4 +1,5 @@
-"""Filter modules under every fault of publishers, networks, applications and their own, and checkers that do notice."""
+"""Filter modules under every fault of publishers, networks, applications and their own, and checkers that must detect
+broken promises."""
 
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_a_quiet_plant_loses_nothing() -> None:
     assert summary.messages_unwanted > 0
 
 
-# Each of these breaks one promise in the product; a checker must see it from outside.
+# Each sabotage breaks one promise of the product; a checker must detect the sabotage from outside.
 
 
 def cover_losses_with_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +110,7 @@ def answer_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def say_gone_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept."""
+    """No packets are kept for repairs."""
 
     def broken(self: Repairs, stream: ForwardedStream, application: Any, run: range) -> list[bytes]:
         return [repairing.encode_gone(stream.key.publisher_id, stream.key.group, stream.epoch, [(run[0], run[-1])])]
@@ -118,7 +119,7 @@ def say_gone_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def repair_without_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every repair says that everything before it was removed on purpose."""
+    """Every repair declares all earlier packets as removed on purpose."""
     original = Repairs._repair
 
     def broken(self: Repairs, stream: Any, application: Any, run: range) -> list[bytes]:
@@ -129,7 +130,7 @@ def repair_without_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def repair_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repairs go out as they came in, with messages that are for others."""
+    """Repairs are sent unfiltered, with messages of other applications."""
 
     def broken(self: Repairs, stream: ForwardedStream, application: Any, run: range) -> list[bytes]:
         assert stream.kept is not None
@@ -140,17 +141,17 @@ def repair_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def drop_what_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A repair by multicast does not get through to the applications, which asked for it."""
+    """A multicast repair is not passed on to the applications that requested it."""
     monkeypatch.setattr(PassThroughStream, "_take_late", lambda self, packet: [])
 
 
 def forget_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A goodbye that was lost on its way to the application is not passed on again, nor anything else of the stream."""
+    """A goodbye that an application missed is not repeated, and neither is any other packet of the ended stream."""
     monkeypatch.setattr(Traffic, "ended", lambda self, key, epoch: None)
 
 
 def ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The module's own requests never leave it."""
+    """The module does not send its own repair requests."""
     original = Traffic.carry
 
     def broken(self: Traffic, said: list[Any], now_ns: int) -> None:
@@ -161,7 +162,7 @@ def ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take_interests_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that adds something is acknowledged before it holds."""
+    """A change that adds interests is acknowledged before the interests are active."""
     original = InterestBook.change
 
     def broken(self: InterestBook, application: Any, want: Any, check: Any) -> Any:
@@ -182,12 +183,12 @@ def never_remove_interests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Applications that are gone go on being served."""
+    """Applications that have left are still served."""
     monkeypatch.setattr(FilterModule, "_detach", lambda self, event: [])
 
 
 def start_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who comes late is told too high a number, and misses what is before it."""
+    """An application that joins late gets too high a start position, and misses the packets before it."""
     original = Traffic.listen
 
     def broken(self: Traffic, application: Any, group: int, *, is_new_to_consumer: bool) -> None:
@@ -199,7 +200,7 @@ def start_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def swap_applications(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a mask every application has the same bit."""
+    """All applications have the same bit in a mask."""
     original = Audience.attach
 
     def broken(self: Audience, event: Any) -> list[Any]:
@@ -221,7 +222,7 @@ def stay_with_the_first_source(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answer_recorded_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every request is judged as if none had come before it."""
+    """Every repair request is checked as if it were the first one."""
 
     class ForgetfulGate(RequestGate):
         def __init__(self, seed: int, **values: Any) -> None:
@@ -234,7 +235,7 @@ def answer_recorded_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trust_the_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A filter module takes packets without a trailer from the stranger's address."""
+    """A filter module accepts packets without a trailer from an unauthenticated address."""
 
     def broken(self: FilterModule) -> None:
         if self._authenticator is not None:
@@ -244,7 +245,7 @@ def trust_the_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def know_applications_by_their_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A filter module answers requests that come from the address of an application."""
+    """A filter module answers repair requests without a trailer from the address of an application."""
 
     def broken(self: FilterModule) -> None:
         if self._authenticator is not None:
@@ -259,7 +260,7 @@ def answer_recorded_requests_of_applications(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def know_the_filter_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An application takes packets without a trailer from the address of its filter module."""
+    """An application accepts packets without a trailer from the address of its filter module."""
     original = ApplicationNode._hear
 
     def broken(self: ApplicationNode, message: Any) -> None:
@@ -272,7 +273,7 @@ def know_the_filter_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start_at_any_packet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Applications begin a stream with a packet that does not come from their filter module."""
+    """An application accepts the first packet of a stream from a sender other than its filter module."""
     monkeypatch.setattr(Receiver, "_may_start", lambda self, key, epoch, source: True)
 
 
@@ -316,7 +317,7 @@ def test_the_checkers_of_strangers_notice(sabotage: Any, checker: str, monkeypat
     ],
 )
 def test_the_checkers_notice(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`first` is a seed that shows it, so that the test is short."""
+    """`first` is a seed that fails, so that the test is short."""
     sabotage(monkeypatch)
     with pytest.raises(SimulationError) as caught:
         run_seeds(range(first, 60))

@@ -1,4 +1,4 @@
-"""The journal under every fault of machine, process and disk, and a checker that does notice."""
+"""The journal under every fault of machine, process and disk, and a checker that must detect broken promises."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
         assert sum(getattr(each, name) for each in summaries) > 0, name
 
 
-# Each of these breaks one promise in the product; the checker must see it from outside.
+# Each sabotage breaks one promise of the product; the checker must detect the sabotage from outside.
 
 
 def acknowledge_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def acknowledge_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sync_again_after_a_failed_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What databases did until 2018: the second sync succeeds, and says nothing about the first one's data."""
+    """Databases did this until 2018: the second sync succeeds, but proves nothing about the data of the first one."""
     original = Journal.handle
 
     def broken(self: Journal, event: JournalEvent, now_ns: int) -> list[JournalInstruction]:
@@ -90,7 +90,8 @@ def count_a_lone_record_that_was_not_synced(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def go_on_where_a_lone_record_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a segment of which nobody knows what is on the disk, and without that record."""
+    """The journal continues in the same segment, whose content on the disk is unknown, and without the failed
+    record."""
     original = Journal.handle
 
     def broken(self: Journal, event: JournalEvent, now_ns: int) -> list[JournalInstruction]:
@@ -122,7 +123,7 @@ def cut_off_a_good_record(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_a_torn_tail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go on behind the bytes that a crash left, as if they were records."""
+    """The journal continues after the bytes that a crash left behind, as if these bytes were records."""
     original = recovery.recover
 
     def broken(segments: Any, content: bytes, *rest: Any, **more: Any) -> recovery.Recovery:
@@ -136,7 +137,7 @@ def keep_a_torn_tail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def believe_what_a_killed_writer_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its records may be in the machine's memory only."""
+    """The records of a killed writer may exist only in the machine's memory."""
     original = recovery.recover
     monkeypatch.setattr(journalnode, "recover", lambda *a, **k: original(*a, **{**k, "boot_id": b"another run"}))
 
@@ -159,7 +160,7 @@ def number_from_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that was full once stays full."""
+    """A disk that was full once stays full for the journal."""
     original = Journal.next_deadline_ns
     monkeypatch.setattr(
         Journal, "next_deadline_ns", lambda self: None if self._phase is _Phase.FULL else original(self)

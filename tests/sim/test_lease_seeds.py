@@ -1,4 +1,5 @@
-"""The lease of two routers under crashes, partitions and differing clocks; a checker that does notice (REPL-14)."""
+"""The lease of two routers under crashes, partitions and differing clocks; a checker that must detect broken promises
+(REPL-14)."""
 
 from typing import Any
 
@@ -44,7 +45,7 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
         assert sum(getattr(each, name) for each in summaries) > 0, name
 
 
-# Each of these breaks one promise in the product; the checker must see it from outside.
+# Each sabotage breaks one promise of the product; the checker must detect the sabotage from outside.
 
 
 def grant_at_once_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +59,7 @@ def grant_at_once_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_everything_in_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The promise is given before it is on the disk, and never gets there."""
+    """The vote is given before it is on the disk, and is never written."""
 
     def broken(self: leasenodes.MemoryDisk, memory: Memory, done: Any) -> None:
         done()

@@ -61,14 +61,14 @@ ROOT = Path(__file__).resolve().parents[2]
 GROUP = parse_group("239.7.7.7")
 PUBLISHER, RECEIVER = ("publisher", 1), ("receiver", 2)
 SOCKETS = ("penstock.net.", "penstock.middleware.live.")
-"""Steps that only real sockets take; the simulator's network stands for them."""
+"""Steps that happen only on real sockets; the simulator's network replaces them."""
 
 SIMULATOR = ("penstock.middleware.core.receiver.Receiver.receive_batch",)
-"""What takes the place of the driver's short way (a lane) when there are no sockets."""
+"""Functions that replace the driver's fast path (a lane) in the simulator."""
 
 
 def documented_steps() -> dict[str, list[str]]:
-    """For each step of the walk, the functions it names, in order."""
+    """For each step of the walk: the functions that the step names, in order."""
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     walk = text[text.index("## The life of a tick") : text.index("Where a quote may go from there")]
     steps = re.findall(r"^\d+\. \*\*(\w+)\.\*\*(.*?)(?=^\d+\. |\Z)", walk, flags=re.MULTILINE | re.DOTALL)
@@ -150,7 +150,7 @@ class SimulatedPair:
                 self.network.multicast(PUBLISHER, GROUP, instruction.store.get(sequence))
 
     def settle(self) -> None:
-        """Until nothing is on its way."""
+        """Run the world until no packet is on its way."""
         self.world.run_until(self.world.now_ns() + 1_000_000)
         while (deadline_ns := self.receiver.next_deadline_ns()) is not None and deadline_ns < 10**9:
             self.world.run_until(max(deadline_ns, self.world.now_ns()))
@@ -185,7 +185,7 @@ POSITIVE = Predicate.compile("bid_price > 0 and ask_price > bid_price", QUOTE)
 
 
 def read(instruction: Any) -> list[tuple[str, float]]:
-    """The last steps: what a client does with what a receiver gives it."""
+    """The last steps of the walk: a client processes the result of a receiver."""
     prices = []
     for merged in Merger(MergerConfig()).handle(instruction, 0):
         if isinstance(merged, Deliver | DeliverBatch | Merged | MergedBatch):
@@ -223,7 +223,7 @@ def test_the_walk_on_the_simulator(expected_prices: list[float]) -> None:
         pair.settle()
     titles = ("Publish", "Pack", "Send", "Receive", "Order", "Merge", "Match", "Read")
     assert_called_in_order(visible(steps, *titles, sockets=False), noted)
-    assert "penstock.middleware.core.receiver.Receiver._receive" not in noted, "a packet in order went the slow way"
+    assert "penstock.middleware.core.receiver.Receiver._receive" not in noted, "a packet in order took the slow path"
 
     pair.network.faults = LinkFaults(loss=1.0)
     lost = ticks(generator, 4)
@@ -234,7 +234,7 @@ def test_the_walk_on_the_simulator(expected_prices: list[float]) -> None:
         keep_alive_ns = pair.publisher.next_deadline_ns()
         assert keep_alive_ns is not None
         pair.world.run_until(keep_alive_ns)
-        for instruction in pair.publisher.handle(Tick(), keep_alive_ns):  # shows the receiver what it missed
+        for instruction in pair.publisher.handle(Tick(), keep_alive_ns):  # shows the receiver the gap
             pair.network.multicast(PUBLISHER, GROUP, instruction.data)  # type: ignore[union-attr]
         pair.settle()
     assert_called_in_order(visible(steps, "Repair", sockets=False), noted)
@@ -244,7 +244,7 @@ def test_the_walk_on_the_simulator(expected_prices: list[float]) -> None:
 
 
 def test_the_walk_through_an_adapter() -> None:
-    """From the exchange's datagram to what is published."""
+    """From the exchange's datagram to the published messages."""
     steps = documented_steps()
     converter = Converter(ConverterTable.load("itch").compile(), stream_id=1)
     adapter = FeedAdapter(
@@ -252,7 +252,7 @@ def test_the_walk_through_an_adapter() -> None:
     )
 
     def handle(event: Any, now_ns: int) -> int:
-        """How many messages are published; whatever is to be on the disk is there at once."""
+        """Return the number of published messages; writes to the disk complete at once."""
         published = 0
         for each in adapter.handle(event, now_ns):
             if isinstance(each, PersistTerm):
@@ -262,7 +262,7 @@ def test_the_walk_through_an_adapter() -> None:
         return published
 
     now_ns = 0
-    while adapter.synchroniser.role != "active":  # alone, it takes the role as soon as its term is on the disk
+    while adapter.synchroniser.role != "active":  # it becomes active when its term is on the disk
         now_ns = max(adapter.next_deadline_ns() or 0, now_ns + 1)
         handle(Tick(), now_ns)
     source = list(ItchGenerator(GeneratorConfig(symbols=3, messages=200)))
@@ -277,7 +277,7 @@ def test_the_walk_through_an_adapter() -> None:
 
 
 def test_the_walk_through_a_filter_module(expected_prices: list[float]) -> None:
-    """From what is published to what an application reads; the other application wants nothing of it."""
+    """From the published packets to an application; the other application has no matching interests."""
     steps, randomness = documented_steps(), World(1).randomness
     module = FilterModule(FilterConfig(applications_max=4, conditions_max=4), randomness, groups=[GROUP])
     for number, topics in ((7, "md.demo.eq.*.quote"), (8, "md.demo.eq.*.trade")):
@@ -302,7 +302,7 @@ def test_the_walk_through_a_filter_module(expected_prices: list[float]) -> None:
 
 
 def test_the_walk_through_a_ticker_plant(expected_prices: list[float]) -> None:
-    """From what is received to what a consumer takes out of its ring, all in shared memory."""
+    """From received packets to the events in a consumer's ring, all in shared memory."""
     steps, randomness = documented_steps(), World(1).randomness
     engine = DistributionEngine(EngineConfig(), randomness, models=[QUOTE])
     publisher, receiver = Publisher(1, 1, PublisherConfig()), Receiver(ReceiverConfig(join="start"), randomness)
@@ -328,7 +328,8 @@ def test_the_walk_through_a_ticker_plant(expected_prices: list[float]) -> None:
 
 
 def test_the_walk_down_a_tree() -> None:
-    """From a publisher through the root and an agent below it to a subscriber; the simulator's wires are the lane's."""
+    """From a publisher through the root and an agent below it to a subscriber; simulated links replace the lane's
+    sockets."""
     plant = TreePlant(World(1), TreePlantOptions(agents=1, subscribers=1, streams=1, publishers=1))
     with calls_noted() as noted:
         plant.start()

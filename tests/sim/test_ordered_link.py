@@ -10,7 +10,7 @@ Link = OrderedLink[LinkEnd[str]]
 
 
 class Pair:
-    """A link whose ends note what arrives."""
+    """A link whose ends record everything that arrives."""
 
     def __init__(self, seed: int, **options: int) -> None:
         self.world = World(seed)

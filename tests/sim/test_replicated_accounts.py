@@ -10,7 +10,7 @@ from penstock.sim.replicated.plant import run_replicated_seed
 from penstock.spark.pipeline.audit.routers import RouterSection
 
 EVENTS = 500
-"""After so many the accounts are looked at."""
+"""Number of events between two checks of the accounts."""
 
 GIVEN = {"event_time": 1, "started": 1, "state": "open"}
 

@@ -1,4 +1,5 @@
-"""Two message routers under crashes, partitions and switches; checkers that do notice (REPL-2 to 10, REPL-14)."""
+"""Two message routers under crashes, partitions and switches; checkers that must detect broken promises (REPL-2 to 10,
+REPL-14)."""
 
 from typing import Any
 
@@ -44,7 +45,7 @@ def test_a_seed_replays_exactly() -> None:
     assert run_replicated_seed(5, seconds=1) == run_replicated_seed(5, seconds=1)
 
 
-# Each of these breaks one promise in the product; the checkers must see it from outside.
+# Each sabotage breaks one promise of the product; the checkers must detect the sabotage from outside.
 
 
 def go_on_without_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +86,7 @@ def degrade_without_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what a transaction consumes."""
+    """Messages that a transaction consumes are settled before the transaction commits."""
 
     def hasty(tables: Tables, _: int, endpoint: int, ids: Any, whats: Any) -> None:
         settle(tables, endpoint, ids, whats)
@@ -115,7 +116,7 @@ SABOTAGE = [
     (say_stored_on_receipt, 40),
     (degrade_without_a_note, 5),
 ]
-"""What is broken, and the seed to begin with: the seeds shortly before the one that notices."""
+"""Each sabotage with its first seed, which is shortly before the seed that detects the sabotage."""
 
 
 @pytest.mark.parametrize(("sabotage", "first"), SABOTAGE, ids=lambda each: getattr(each, "__name__", ""))

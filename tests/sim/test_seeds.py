@@ -52,7 +52,7 @@ def test_the_seeds_reach_every_kind_of_trouble() -> None:
         assert sum(getattr(each, name) for each in summaries) > 0, name
 
 
-# Each of these breaks one promise in the product; a checker must see it from outside.
+# Each sabotage breaks one promise of the product; a checker must detect the sabotage from outside.
 
 
 def deliver_twice(monkeypatch: pytest.MonkeyPatch) -> None:

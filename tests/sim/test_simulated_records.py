@@ -1,4 +1,4 @@
-"""Records on a simulated disk: what a crash keeps, and when a sync ends."""
+"""Records on a simulated disk: which records survive a crash, and when a sync ends."""
 
 import pytest
 

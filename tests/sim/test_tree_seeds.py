@@ -1,4 +1,4 @@
-"""Distribution trees under every fault, and checkers that do notice."""
+"""Distribution trees under every fault, and checkers that must detect broken promises."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +26,7 @@ SECONDS = 0.5
 def run_seeds(seeds: range, seconds: float = SECONDS) -> None:
     for seed in seeds:
         if seed < SEEDS and options_of(seed).agents >= 100:
-            continue  # one of these is below, the others are in the soak
+            continue  # one of these plants has a test below, the others run in the soak
         run_tree_seed(seed, seconds=seconds)
 
 
@@ -84,7 +84,7 @@ def test_an_estimate_of_a_large_tree_counts_all_subscribers() -> None:
     assert large.first_ms_p50 < large.fan_out_ms_p50 <= large.fan_out_ms_max
 
 
-# Each of these breaks one promise; a checker must see it from outside.
+# Each sabotage breaks one promise; a checker must detect the sabotage from outside.
 
 
 def forget_where_catching_up_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def take_every_message_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The party is told, and goes on to get it."""
+    """A party is told that its rights are gone, but still receives the messages."""
     monkeypatch.setattr(Downstream, "_regrant", lambda self, child: None)
 
 
@@ -114,7 +114,7 @@ def never_look_for_a_parent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_those_who_wait_for_a_new_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was fetched on behalf of a child stops with a move, and nobody goes on with it."""
+    """When the agent moves to another parent, it does not continue to fetch messages for its children."""
     monkeypatch.setattr(CatchUp, "serve_all", lambda self: None)
 
 

@@ -1,4 +1,4 @@
-"""The simulator's own parts: time, network and disk do what real ones may do, and nothing else."""
+"""The simulator's own parts: time, network and disk behave as real ones may, and in no other way."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""A converter in a few lines, with the interface of the real one: what the cores of a feed can be watched with."""
+"""A converter in a few lines, with the interface of the real one, so that tests can observe the cores of a feed."""
 
 import hashlib
 import json
@@ -90,7 +90,8 @@ class ToyConverted:
 
 
 class ToyConversion:
-    """Source messages are `SYMBOL:amount`; an amount divisible by 3 gives no message, by 5 two."""
+    """Source messages are `SYMBOL:amount`; an amount divisible by 3 produces no message, an amount divisible by 5
+    two."""
 
     def __init__(self, stream_id: int = 1, checkpoint_interval: int = 8) -> None:
         self.stream_id = stream_id

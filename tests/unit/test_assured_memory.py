@@ -65,7 +65,7 @@ def test_a_damaged_memory_is_refused_wherever_it_is_damaged(tmp_path: Path) -> N
 def test_a_memory_that_is_gone_is_not_that_of_a_new_voter(tmp_path: Path) -> None:
     run(keep(tmp_path, PROMISED))
     (tmp_path / MEMORY_NAME).unlink()
-    with pytest.raises(LeaseMemoryError, match="is gone"):
+    with pytest.raises(LeaseMemoryError, match="is missing"):
         memory_of(tmp_path).open()
 
 

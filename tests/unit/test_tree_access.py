@@ -69,7 +69,7 @@ def test_an_agent_comes_only_under_the_name_that_its_token_is_for(role: Role) ->
     """TREE-3: who speaks on the infostream is who it says it is, also among agents."""
     own = access(agents=("mid", "leaf"))
     assert admit(own, "leaf", role, token("leaf")).subject == "leaf"
-    with pytest.raises(NotEntitledError, match="the agent mid shows a token of leaf, and has that of mid here"):
+    with pytest.raises(NotEntitledError, match="agent mid presents a token of leaf, but is assigned to mid"):
         admit(own, "mid", role, token("leaf"))
     shared = access(agents={"mid": "nodes", "leaf": "nodes", "edge": "edge"})
     assert admit(shared, "mid", role, token("nodes")).subject == "nodes"

@@ -24,7 +24,7 @@ LEASE_PORT_DEFAULT = 7470
 
 
 class RouterAccess(ControlAccess, frozen=True):
-    """Where clients connect."""
+    """The address where clients connect."""
 
     port: AnyPort = PORT_DEFAULT
     advertised: str = ""
@@ -32,31 +32,31 @@ class RouterAccess(ControlAccess, frozen=True):
 
 
 class PairAccess(ControlAccess, frozen=True):
-    """Where the second router of a pair listens for the first one, which dials it. The secret is the pair's own:
-    whoever has it can be either router."""
+    """The address where the second router of a pair listens for the first one, which dials. The secret is that of the
+    pair: a holder of the secret can be either router."""
 
     port: AnyPort = PAIR_PORT_DEFAULT
 
 
 class LeaseAccess(ControlAccess, frozen=True):
-    """Where the routers of a pair connect, to ask for this voter's vote. The secret is that of all three voters."""
+    """The address where the other voters request this voter's vote. The secret is shared by all three voters."""
 
     port: AnyPort = LEASE_PORT_DEFAULT
 
 
 class VotingConfig(Config, frozen=True):
-    """Automatic switching (REPL-14): who is active is decided by a majority of the two routers and a witness."""
+    """Automatic switching (REPL-14): a majority of the two routers and a witness selects the active router."""
 
     witness: Name
     voters: dict[Name, str]
-    """host:port of the other two, by name: where the other router and the witness listen for those who ask."""
+    """host:port of the other two voters, by name: their listeners for requests."""
 
     listen: LeaseAccess = LeaseAccess()
-    """Where this router listens for the other one."""
+    """The listener of this voter for requests of the other router."""
 
     lease_ms: Annotated[int, msgspec.Meta(ge=50, le=600_000)] = 3_000
     drift_ppm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 10_000
-    """Both as LeaseConfig has them, and the same at all three voters."""
+    """Both as in LeaseConfig, and equal at all three voters."""
 
     def lease(self, routers: tuple[str, str]) -> LeaseConfig:
         return LeaseConfig(routers=routers, witness=self.witness, lease_ms=self.lease_ms, drift_ppm=self.drift_ppm)
@@ -67,13 +67,13 @@ class LivePairConfig(PairConfig, frozen=True, kw_only=True):
 
     link: PairAccess = PairAccess()
     clients: str = ""
-    """host:port where the other router's clients connect: this one's are told of it."""
+    """host:port where clients connect to the other router: this router's clients are told of it."""
 
     silence_ms: Annotated[int, msgspec.Meta(ge=200, le=3_600_000)] = 5_000
-    """Silence after which the other router is taken for dead, and dialled again."""
+    """Silence after which the other router counts as dead and is dialled again."""
 
     voting: VotingConfig | None = None
-    """Without, operators decide who is active."""
+    """Without it, operators decide which router is active."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +81,7 @@ class LivePairConfig(PairConfig, frozen=True, kw_only=True):
             parse_place(self.clients)
 
     def check(self, name: str) -> None:
-        """Whether a router of this name can be one of the pair."""
+        """Raise an error unless a router of this name can be one of the pair."""
         where = f"router {name}: pair"
         if name not in self.routers:
             hint = " and ".join(self.routers)
@@ -116,40 +116,41 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
     """One router: these keys, and those of its core (RouterConfig)."""
 
     state_directory: str
-    """Where its journal is, and what tokens are checked with."""
+    """Directory of its journal and its token state."""
 
     control: RouterAccess = RouterAccess()
     pair: LivePairConfig | None = None
-    """The other router that has copies, and takes over; without, this one runs alone."""
+    """The other router, which has copies and takes over; without it, this router runs alone."""
 
     models: tuple[str, ...] = ()
-    """Documents of message models that conditions may speak of, besides those shipped."""
+    """Documents of message models that conditions may refer to, in addition to the shipped ones."""
 
     operators: tuple[Name, ...] = ()
-    """Who may define endpoints and give orders: clients of the administration server;
-    without one, names; empty: whoever can connect and nobody asks for tokens."""
+    """Who may define endpoints and give orders: clients of the administration server, or names without one. Empty:
+    every client that can connect, if no tokens are required."""
 
     admin: AdminAccess = AdminAccess()
-    """By whose tokens it is known what a client may publish and consume; without, everybody may do everything."""
+    """The administration server whose tokens grant rights to publish and consume; without it, every client has all
+    rights."""
 
     journal: JournalConfig = JournalConfig(segment_bytes=64 * MIB, linger_us=100_000, preallocate_bytes=16 * MIB)
-    """How it is written; what it keeps is the core's to say."""
+    """How the journal is written; the core decides which records are kept."""
 
     accounts: AccountsConfig = AccountsConfig()
-    """Where it writes down what became of messages, for the pipeline's audit."""
+    """The journal for accounts of messages, for the pipeline's audit."""
 
     reserve_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**36)] = 64 * MIB
-    """Of the disk, kept free for when it is full: so that settlements can be logged, and the journal cleaned, which
-    makes room. A segment of the journal, or more; 0: none."""
+    """Size of the reserve on the disk, used when the disk is full: settlements can then be logged, and cleaning the
+    journal frees space. At least a segment of the journal; 0: none."""
 
     backlog_bytes_max: Annotated[int, msgspec.Meta(ge=MIB, le=2**32)] = 64 * MIB
-    """Bytes that wait for the disk, above which nothing is taken from clients."""
+    """Maximum number of bytes that wait for the disk; above it, reading from clients pauses."""
 
     sends_bytes_max: Annotated[int, msgspec.Meta(ge=MIB, le=2**32)] = 64 * MIB
-    """Bytes that wait for one client, above which its link ends."""
+    """Maximum number of bytes that wait for one client; above it, its link ends."""
 
     silence_ms: Annotated[int, msgspec.Meta(ge=1_000, le=3_600_000)] = 30_000
-    """Silence after which a client is taken for dead."""
+    """Silence after which a client counts as dead."""
 
     metrics_host: str = "127.0.0.1"
     metrics_port: AnyPort = 0
@@ -170,24 +171,24 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
                 self.pair.check_secrets(where)
 
     def known_models(self) -> dict[int, MessageModel]:
-        """Those that conditions may speak of: the shipped ones, and the router's own documents."""
+        """The models that conditions may refer to: the shipped ones, and the router's own documents."""
         models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in self.models]
         return {model.id: model for model in models}
 
 
 class WitnessConfig(Config, frozen=True):
-    """One witness, of one pair."""
+    """A witness of one pair."""
 
     name: Name
     routers: tuple[Name, Name]
-    """The pair, in the order in which its routers have it."""
+    """The pair, in the same order as at the routers."""
 
     state_directory: str
-    """Where it keeps what it has promised."""
+    """Directory of its promises."""
 
     lease_ms: Annotated[int, msgspec.Meta(ge=50, le=600_000)] = 3_000
     drift_ppm: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 10_000
-    """Both as the routers have them."""
+    """Both as at the routers."""
 
     control: LeaseAccess = LeaseAccess()
     metrics_host: str = "127.0.0.1"
@@ -199,7 +200,7 @@ class WitnessConfig(Config, frozen=True):
         if not self.state_directory:
             where = f"witness {self.name}"
             raise ConfigurationError("a witness keeps what it promised", where=where, hint="say state_directory")
-        _ = self.lease  # refused where it is made, if these three are not
+        _ = self.lease  # raises an error unless these three are valid
 
     @property
     def lease(self) -> LeaseConfig:

@@ -1,4 +1,4 @@
-"""What a subscriber and a feed adapter's stream service say to each other over TCP (protocol/unicast.md).
+"""The messages between a subscriber and a feed adapter's stream service over TCP (protocol/unicast.md).
 
 subscriber                     adapter
   │ OpenStream ──────────────────► │      a token of the administration server, and topics

@@ -127,21 +127,21 @@ class WitnessStatus(msgspec.Struct, frozen=True):
     name: str
     kind: Literal["witness"]
     epoch: int
-    """The newest that it has granted."""
+    """The newest epoch that it has granted."""
 
     holder: str
-    """To whom; empty if it never has."""
+    """The router with that grant; empty: none yet."""
 
     bound_to: str
-    """Who has its vote now."""
+    """The router that has its vote now."""
 
     alone: str
-    """The router that has what the other has not: no automatic switch while there is one (REPL-8)."""
+    """The router with messages that the other one lacks: no automatic switch while there is one (REPL-8)."""
 
     routers: tuple[str, str]
     in_touch: list[str]
-    """Those of them that are connected."""
+    """The routers that are connected."""
 
     control_port: int
     is_storing: bool
-    """Whether its disk takes what it promises."""
+    """True if its disk accepts its promises."""

@@ -42,11 +42,11 @@ cdef uint64_t EVERY_ID = <uint64_t>-1
 
 
 cdef class InlineCommitKernel:
-    """On the core's tables; `topics` is what endpoints want, `receiver` waits for the next message. `other_links`, an epoll, has
-    something as soon as any client speaks."""
+    """Works on the core's tables. `topics` matches interests, `receiver` waits for the next message. `other_links`, an
+    epoll, is ready as soon as any client sends something."""
 
-    cdef readonly uint64_t served       # messages, so far
-    cdef readonly bint is_next_ready        # the client comes again at once
+    cdef readonly uint64_t served       # number of messages so far
+    cdef readonly bint is_next_ready        # the client sends its next message at once
     cdef readonly bytes unsent          # of the last acknowledgement
     cdef Tables tables
     cdef TableKernel topics
@@ -90,7 +90,7 @@ cdef class InlineCommitKernel:
             with nogil:
                 size = self.receiver.take(fd, room, 0, -1)
             self.is_next_ready = size > 0
-            if not self.is_next_ready: # the loop hears of an end
+            if not self.is_next_ready: # the loop learns of the end
                 return b""
             if not self.is_served(journal, room, size, link, endpoints, wall_offset_ns):
                 return PyBytes_FromStringAndSize(<char *>room, size)
@@ -102,7 +102,7 @@ cdef class InlineCommitKernel:
         self, InlineWriter journal, const uint8_t *data, uint64_t size, uint64_t link, const uint32_t[::1] endpoints,
         int64_t wall_offset_ns
     ) except -1:
-        """False: this is not one message that goes this way; nothing has changed."""
+        """False: this is not a single message for inline commit; nothing has changed."""
         cdef Tables tables = self.tables
         cdef const uint8_t *frame = data + LENGTH_SIZE
         cdef const uint8_t *topic = frame + PUBLISH_HEAD_SIZE + PUBLISHED_HEAD_SIZE
@@ -128,13 +128,13 @@ cdef class InlineCommitKernel:
         if tables.log.rows == 1:
             record = tables.log.first_pending(&record_size)
             journal.store(record, record_size, tables.wall_ns)
-            tables.log.clear() # also if the disk has failed: then the journal has it
+            tables.log.clear() # also if the disk has failed: the journal has the error
             stored(tables, journal.next_sequence - 1 - (journal.failure != 0))
             replicated(tables, EVERY_ID, OUTCOME_DEGRADED)
         return True
 
     cdef int match(self, const uint8_t *topic, uint16_t size) except -1:
-        """Who wants this, into `found`."""
+        """Match the topic; the result is in `found`."""
         cdef Batch batch
         cdef uint32_t offset = 0
         cdef uint64_t[2] offsets
@@ -146,7 +146,7 @@ cdef class InlineCommitKernel:
         return 0
 
     cdef bint has_takers(self) noexcept:
-        """Whether somebody waits for a message that is ready now."""
+        """True if a consumer waits for a message that is ready now."""
         cdef Tables tables = self.tables
         cdef uint64_t index
         for index in range(tables.ready.count):
@@ -155,7 +155,7 @@ cdef class InlineCommitKernel:
         return False
 
     cdef bint answer(self, int fd, uint64_t link) except -1:
-        """Acknowledge what was served. False: there is more to say than that; nothing was said."""
+        """Acknowledge the committed message. False: other acknowledgements are pending; nothing was sent."""
         cdef bytes frame = self.tables.publishers.take_only(link)
         if frame is None:
             return False

@@ -19,7 +19,7 @@ class ClientRights(Rights, frozen=True):
 
 
 class ClientAccess(LoginAccess[Login, ClientRights]):
-    """`operators` are the names of those who may give orders."""
+    """`operators` are the names that may give orders."""
 
     def __init__(self, operators: Collection[str], verify: Verify | None) -> None:
         super().__init__(verify)

@@ -52,7 +52,7 @@ log = logger("assured.links")
 
 
 class LinkUser(Protocol):
-    """Gets what clients send."""
+    """Handles events of clients."""
 
     def arrived(self, link: int, login: Login, rights: ClientRights) -> None: ...
 
@@ -208,7 +208,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
             link.resume()
         self._held.clear()
 
-    # What links tell
+    # Events of links
 
     def opened(self, link: Link, peer: Peer) -> None:
         self.readable.register(link.socket_fd, select.EPOLLIN)
@@ -225,7 +225,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
             self._sends_at_once = now_ns - self._answered_ns < AWAIT_NEXT_NS
         try:
             for is_data, piece in client.splitter.feed(data):
-                if link not in self._clients:  # it was refused meanwhile
+                if link not in self._clients:  # it was refused in the meantime
                     return
                 if is_data:
                     self._take_data(link, piece)
@@ -273,7 +273,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
         self._user.arrived(link.number, login, rights)
 
     def writable(self, link: Link) -> None:
-        """What may wait for a client is bounded by its flows, and by sends_bytes_max."""
+        """The flows of a client, and sends_bytes_max, bound the data that waits for it."""
 
     def lost(self, link: Link, error: PenstockError) -> None:
         self._clients.pop(link, None)

@@ -1,4 +1,4 @@
-"""ClientRequests: what clients say to a live router, and what they may."""
+"""ClientRequests: handles clients' requests to a live router, and checks their rights."""
 
 import time
 
@@ -29,7 +29,7 @@ from penstock.security.core.brokering import Revoked
 
 
 class ClientRequests:
-    """The user of ClientLinks, which use() says. `router` runs the core, or that of the pair around it."""
+    """Handles events of ClientLinks, which use() sets. `router` runs the core, or the core of the pair around it."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ClientRequests:
 
     @property
     def place(self) -> str:
-        """Where clients connect."""
+        """The address where clients connect."""
         return self._config.control.advertised or f"{self._config.control.host}:{self._links.port}"
 
     @property
@@ -59,19 +59,19 @@ class ClientRequests:
         return self._config.pair.clients if self._config.pair is not None else ""
 
     def tell(self, event: events.Event) -> None:
-        """Give the core an event. A client that makes a mistake is told, and counted."""
+        """Pass an event to the core. A client that violates the protocol is refused and counted."""
         error = self._router.tell(event)
         if error is not None and (link := getattr(event, "link", 0)) and not isinstance(event, events.LinkClosed):
             self._links.refuse(link, REFUSALS.of(error))
 
-    # What links tell
+    # Events of links
 
     def arrived(self, link: int, login: Login, rights: ClientRights) -> None:
         core = self._core
         if login.role == "client" and not core.is_active:
             self.step_down(link)
             return
-        if login.role == "client" and login.epoch > core.epoch:  # it knows of a router that has taken over since
+        if login.role == "client" and login.epoch > core.epoch:  # another router has taken over
             self._links.refuse(link, Refused("stale", f"{self._config.name} is of epoch {core.epoch}"))
             return
         places = tuple(each for each in (self.place, self.other_place) if each)
@@ -81,7 +81,7 @@ class ClientRequests:
         self.tell(events.LinkOpened(link, rights.subject, rights.grants, rights.is_operator, rights.may_define))
 
     def step_down(self, link: int) -> None:
-        """Clients are the active router's. What is still on its way to them here is not delivered any more."""
+        """Clients belong to the active router: data that is still on its way to them here is dropped."""
         self._links.dismiss(link, SteppedDown(self._core.epoch, self.other_place))
 
     def brought(self, link: int, data: bytes) -> None:
@@ -98,7 +98,7 @@ class ClientRequests:
                 self._links.say(link, Endpoints(number, self._endpoints_for(link, name)))
             case Switch(number) | Degrade(number):
                 if not self._access.rights_of(link).is_operator:
-                    self._links.say(link, Refused("not_entitled", "this is an operator's to order", number))
+                    self._links.say(link, Refused("not_entitled", "this order needs an operator", number))
                 elif self._pair is None:
                     self._links.say(link, Refused("not_active", "this router runs alone", number))
                 else:
@@ -109,15 +109,15 @@ class ClientRequests:
                 raise RemoteProtocolError(f"a {type(message).__name__}, which no client says")
 
     def _endpoints_for(self, link: int, name: str) -> tuple[EndpointInfo, ...]:
-        """Those that it may consume from."""
+        """The endpoints that the client may consume from."""
         if (client := self._core.links.get(link)) is None:
             return ()
         return tuple(each for each in endpoints_of(self._core, name) if client.may_consume(each.endpoint.name))
 
-    # What clients may do
+    # Rights of clients
 
     def _renew(self, link: int, token: str) -> None:
-        """A token that grants something else is for another link: the client comes again with it."""
+        """Refuse a token with other rights: the client must reconnect with it."""
         before = self._access.rights_of(link)
         try:
             rights = self._access.renew(link, token, time.time_ns())

@@ -1,10 +1,9 @@
 """The disk of a message router as its core sees it: one journal, appended to and read.
 
-A thread of its own brings what was appended to the disk, all that has gathered at a time, and says how far it is. A
-single short message is committed in the loop's thread if the disk is fast, so that a publisher that waits for every
-message does not wait for threads to wake each other. While the disk is full nothing is lost: what was to be appended
-waits, in order, and goes on by itself when there is room. A reserve makes some, in which settlements and cleaning go
-on.
+A thread of its own writes all pending records to the disk together, and reports the last number. A single short message
+is committed in the loop's thread if the disk is fast, so that a publisher that waits for every message does not wait
+for threads to wake each other. While the disk is full nothing is lost: appended records wait, in order, until there is
+room. A reserve provides some room, in which settlements and cleaning continue.
 """
 
 import asyncio
@@ -46,13 +45,13 @@ INLINE_COMMIT_SECONDS = 0.004
 
 LOOK_SECONDS = 0.2
 RELIEF_SECONDS = 1.0
-"""After the reserve was given back: by then the journal has tried again."""
+"""Pause after the reserve was released: by then the journal has tried again."""
 
 log = logger("assured.storing")
 
 
 class LiveDisk:
-    """`tell` gives an event to the core, in the loop's thread, where this is made and called."""
+    """`tell` passes an event to the core. Created and called in the loop's thread."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class LiveDisk:
         self._waiting: deque[Append] = deque()
         self._backlog: deque[tuple[int, int]] = deque()  # last record, bytes
         self.backlog_bytes = 0
-        """Of what is not on the disk."""
+        """Bytes that are not on the disk."""
 
         self._is_troubled = self._is_failed = self._is_closing = False
         self._retry: asyncio.TimerHandle | None = None
@@ -140,7 +139,7 @@ class LiveDisk:
         self.backlog_bytes += len(request.data)
         self._waiting.append(request)
         if self._is_single(request):
-            self._single = self._loop.call_soon(self._commit_single)  # after what came with it
+            self._single = self._loop.call_soon(self._commit_single)  # after the records that arrived with it
         elif self._single is not None or len(self._waiting) == 1:
             self._append_all()
 
@@ -160,7 +159,7 @@ class LiveDisk:
                 self._trouble(error)
                 self._retry = self._loop.call_later(RETRY_SECONDS, self._append_all)
                 return
-            except PenstockError as error:  # whatever it is: what is not on the disk is not acknowledged
+            except PenstockError as error:  # any error: records that are not on the disk are not acknowledged
                 self._fail(error)
                 return
             self._waiting.popleft()
@@ -205,8 +204,8 @@ class LiveDisk:
                 self._after_inline_commit(self)
 
     def commit_inline(self, serve: Callable[[InlineWriter], bool]) -> bool:
-        """Have messages that come one by one brought to the disk by `serve`, in this thread, which says whether there
-        were any. False: it was not called, there is something else to do."""
+        """Let `serve` commit consecutive single messages in this thread. Return True if there were any; False if other
+        work is waiting, and `serve` was not called."""
         if self._backlog or self._is_troubled or self._is_failed or self._is_closing:
             return False
         has_news = False
@@ -222,14 +221,14 @@ class LiveDisk:
         return True
 
     def _with_inline_writer(self, work: Callable[[InlineWriter], None], seconds_max: float) -> int | None:
-        """How far the disk is after that; None: there is something else to do."""
+        """The last number on the disk after that; None: other work is waiting."""
         began = time.monotonic()
         try:
             done = self._writer.inline_commit(work) if began >= self._inline_paused_until else None
         except PenstockError as error:
             self._fail(error)
             return None
-        except BaseException as error:  # nobody knows where things stand
+        except BaseException as error:  # the state of the disk is unknown
             self._fail(JournalError(f"interrupted: {error!r}", where=str(self._path)))
             raise
         if done is None:
@@ -238,7 +237,7 @@ class LiveDisk:
             self._inline_paused_until = began + (1 + INLINE_PAUSE_FACTOR) * seconds
         if (
             through := self._writer.next_sequence - 1
-        ) > done:  # the disk has failed: the thread sees what becomes of it
+        ) > done:  # the disk has failed: the committing thread handles the failure
             if not self._backlog:
                 self._backlog.append((through, 0))
             self._hand_over(through)
@@ -260,7 +259,7 @@ class LiveDisk:
             self._tell(DiskTroubled(str(error)))
 
     def _relieve(self, why: str) -> None:
-        """Nothing new is to be taken, but there is room for what makes more of it."""
+        """New messages are refused, but there is room for records that free more."""
         self._relieved_at, self._is_troubled = time.monotonic(), True
         log.error("disk_is_full", error=why, hint="there is room for settlements; the journal is cleaned")
         self._tell(DiskTroubled(why, is_relieved=True))

@@ -109,13 +109,13 @@ class LiveRouter:
     # From start to shutdown
 
     async def _recover(self) -> None:
-        """Everything that the journal has goes into the core, before anybody can connect."""
+        """Pass all records of the journal to the core, before any client can connect."""
         began = time.monotonic()
         directory = _made(Path(self.config.state_directory))
         counters = self.node.counters("assured.journal")
         reserve = reserve_of(directory / "reserve", self.config.reserve_bytes)
         inline = None
-        if self.config.pair is None:  # a router of a pair that waits for its disk is taken for dead
+        if self.config.pair is None:  # in a pair, the other router would consider it dead
             inline = RouterInlineCommit(self._core, self._links, self._runner.failed.done)
         storing = self._storing = LiveDisk(
             directory / "journal",
@@ -163,10 +163,10 @@ class LiveRouter:
 
     @property
     def place(self) -> str:
-        """Where clients connect."""
+        """The address where clients connect."""
         return self._requests.place
 
-    # What the core wants
+    # Instructions of the core
 
     def _carry_out(self, instruction: PairInstruction) -> None:
         match instruction:
@@ -218,7 +218,7 @@ class LiveRouter:
         if self._pair is not None:
             self._pair.tell_tokens(state)
 
-    # How it is
+    # Status
 
     def status(self) -> RouterStatus:
         """May be called in any thread."""

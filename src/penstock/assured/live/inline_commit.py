@@ -20,7 +20,7 @@ INLINE_COMMIT_NS = int(INLINE_COMMIT_SECONDS * NS_PER_SECOND)
 
 
 class RouterInlineCommit:
-    """`is_over` says that the core has failed."""
+    """`is_over` returns True if the core has failed."""
 
     def __init__(self, core: MessageRouter, links: ClientLinks, is_over: Callable[[], bool]) -> None:
         self._core = core
@@ -37,7 +37,7 @@ class RouterInlineCommit:
             self._links.await_next()
 
     def _serve(self, disk: LiveDisk) -> bool:
-        """Whether a client was served."""
+        """True if a client was served."""
         link = self._links.waiting_publisher
         if link is None or not self._may_serve(link):
             return False
@@ -57,11 +57,11 @@ class RouterInlineCommit:
         self._links.counters.add("messages_committed_inline", kernel.served - served)
         self._links.committed_inline(link, rest, is_next_ready=kernel.is_next_ready)
         if kernel.is_next_ready and not rest:
-            self._loop.call_soon(self._serve, disk)  # if it is not the loop that has its next message by then
+            self._loop.call_soon(self._serve, disk)  # unless the loop has read its next message by then
         return True
 
     def _may_serve(self, link: Link) -> bool:
-        """Whether nothing but its topics decides what becomes of its messages, and nobody else wants the processor."""
+        """True if only topics decide on the endpoints of its messages, and no other client has work to do."""
         core = self._core
         client = core.links.get(link.number)
         is_plain = client is not None and core.is_active and core.publishing.is_plain(client)

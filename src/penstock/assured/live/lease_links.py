@@ -126,16 +126,16 @@ class LeaseLinks:
         return self._server.port
 
     def in_touch(self) -> list[str]:
-        """The voters to whom there is a connection."""
+        """The voters that are connected."""
         return sorted({*self._asked, *self._asking})
 
     @property
     def tasks(self) -> list["asyncio.Task[None]"]:
-        """Without which nobody is asked."""
+        """The tasks that keep the connections on which this voter asks others."""
         return self._tasks
 
     def clocks_apart_ms(self) -> int:
-        """By how much another voter's wall clock differs from this one's at least, as far as is known."""
+        """Minimum difference between another voter's wall clock and this one's, as far as is known."""
         lines = [*self._asked.values(), *self._asking.values()]
         return max((apart_ms(line.connection.clock_estimate()) for line in lines), default=0)
 
@@ -152,7 +152,7 @@ class LeaseLinks:
     async def _serve(self, connection: Connection) -> None:
         """Another voter asks for this voter's vote."""
         if connection.peer.node not in self._askers:
-            error = AuthenticationError(f"{connection.peer.node} has no lease to ask for here")
+            error = AuthenticationError(f"{connection.peer.node} may not request this lease")
             raise self._refused(Cause.AUTHENTICATION, error)
         await self._converse(connection, self._asking, (Ask, Released))
 
@@ -181,7 +181,7 @@ class LeaseLinks:
         )
         async with connection:
             if connection.peer.node != voter:
-                error = AuthenticationError(f"{connection.peer.node} is there, and not {voter}")
+                error = AuthenticationError(f"{connection.peer.node} answers instead of {voter}")
                 raise self._refused(Cause.AUTHENTICATION, error)
             await self._converse(connection, self._asked, (Granted, Denied))
         return True
@@ -189,7 +189,7 @@ class LeaseLinks:
     async def _converse(
         self, connection: Connection, lines: dict[str, _Line], expected: tuple[type[Message], ...]
     ) -> None:
-        """Until it ends. The newest connection of a voter is the one that is used."""
+        """Use the connection until it ends; the newest connection of a voter counts."""
         voter = connection.peer.node
         await connection.send(self._lease.terms)
         self._compare(voter, await connection.receive())
@@ -219,7 +219,7 @@ class LeaseLinks:
             raise self._refused(Cause.MESSAGE, error)
         if theirs != self._lease.terms:
             log.error("terms_differ", voter=voter, here=str(self._lease.terms), there=str(theirs))
-            hint = "routers, witness, lease_ms and drift_ppm are to be the same"
+            hint = "routers, witness, lease_ms and drift_ppm must be equal"
             raise self._refused(Cause.REFUSED, ConfigurationError(f"{voter} has other terms", hint=hint))
 
     def _compare_clocks(self, voter: str, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""What a voter for a lease has promised, on its disk (protocol/lease.md).
+"""The promises of a voter for a lease, on its disk (protocol/lease.md).
 
 DIRECTORY/lease.json    the memory, replaced as a whole
 DIRECTORY/lease.lock    held while the voter runs; not empty once there has been a memory
@@ -47,11 +47,11 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LeaseMemory:
-    """One voter's; used in the thread of a running loop, which never waits for the disk after open()."""
+    """The memory of one voter; used in the thread of a running loop, which never waits for the disk after open()."""
 
     def __init__(self, directory: Path, voter: str, lease: LeaseConfig, counters: Counters) -> None:
         self.is_storing = True
-        """Whether the disk takes what is to be kept."""
+        """True if the disk accepts writes."""
         self._path = directory / MEMORY_NAME
         self._lock_path = directory / LOCK_NAME
         self._voter = voter
@@ -62,14 +62,14 @@ class LeaseMemory:
         self._is_closing = False
 
     def open(self) -> Memory:
-        """What was kept last; of a new voter, nothing."""
+        """The last stored state; for a new voter, an empty one."""
         self._lock()
         try:
             if self._path.exists():
                 memory = self._read()
             elif os.fstat(self._lock_fd).st_size:
                 raise LeaseMemoryError(
-                    "what this voter promised is gone",
+                    "the stored promise of this voter is missing",
                     where=str(self._path),
                     hint=f"restore it; or remove {LOCK_NAME} to have a new voter, while both others run",
                 )
@@ -87,13 +87,13 @@ class LeaseMemory:
         return memory
 
     def keep(self, memory: Memory, done: Callable[[], None]) -> None:
-        """`done` is called in the loop when it is on the disk. One is kept at a time; a disk that fails is tried again
-        until it takes it."""
+        """`done` is called in the loop when the state is on the disk. Writes do not overlap; a failed write is repeated
+        until it succeeds."""
         assert self._writing is None
         self._writing = asyncio.get_running_loop().create_task(self._keep(memory, done))
 
     async def close(self) -> None:
-        """What is being written is written: a late write must not meet the next process that has this memory."""
+        """Wait for the current write: a late write must not meet the next process that uses this memory."""
         self._is_closing = True
         if self._writing is not None:
             await self._writing
@@ -113,7 +113,7 @@ class LeaseMemory:
             else:
                 self.is_storing, self._writing = True, None
                 if not self._is_closing:
-                    done()  # which may have more to keep
+                    done()  # which may have another state to store
                 return
 
     def _write(self, memory: Memory) -> None:
@@ -129,7 +129,7 @@ class LeaseMemory:
                 raise msgspec.ValidationError(f"more than {FILE_SIZE_MAX} bytes")
             found = json_decoder(_File).decode(data)
             if crc32c(bytes(found.kept)) != found.checksum:
-                raise msgspec.ValidationError("its checksum is another")
+                raise msgspec.ValidationError("its checksum does not match")
             kept = json_decoder(_Kept).decode(found.kept)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise LeaseMemoryError(

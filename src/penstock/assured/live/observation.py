@@ -1,4 +1,4 @@
-"""What a router's core shows of itself, as its operator sees it; in any thread."""
+"""The status of a router's core for its operator; may be read in any thread."""
 
 from penstock.assured.config import Role
 from penstock.assured.core.pair.pair import Pair
@@ -50,18 +50,18 @@ def objection(pair: Pair, is_forced: bool, may_lose: bool) -> tuple[str, str]:
 
 
 def _objection(pair: Pair) -> str:
-    """What not even force helps against."""
+    """The reason that prevents a switch even with force."""
     if pair.is_active:
         return ""
     if pair.link.peer is not None and pair.link.peer.role == "standby" and pair.link.peer.epoch > pair.epoch:
-        return "the other router has what this one has not: switch there"
+        return "the other router has messages that this one lacks: switch there"
     if pair.router.trouble:
         return "this router's disk takes nothing"
     return ""
 
 
 def _asking(pair: Pair) -> str:
-    """Why the other router cannot be asked to stop."""
+    """The reason why the other router cannot be asked to stop."""
     if pair.is_active:
         return ""
     if pair.link.peer is None:
@@ -72,7 +72,7 @@ def _asking(pair: Pair) -> str:
 
 
 def endpoints_of(core: MessageRouter, name: str = "") -> list[EndpointInfo]:
-    """All, or the one of this name if there is one."""
+    """All endpoints, or the one of this name."""
     infos = (_info(core, each) for each in list(core.endpoints) if not name or each.name == name)
     return [each for each in infos if each is not None]
 
@@ -86,7 +86,7 @@ def _info(core: MessageRouter, endpoint: Endpoint) -> EndpointInfo | None:
         endpoint.config,
         messages=numbers["messages"],
         bytes=numbers["bytes"],
-        # what stands by is in no queue, and nobody has it
+        # a standby's messages are in no queue, and in flight to no consumer
         unsettled=numbers["messages"] - numbers["queued"] if core.is_active else 0,
         flows=numbers["flows"],
         accepted=numbers["accepted"],

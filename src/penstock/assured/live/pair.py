@@ -1,6 +1,6 @@
 """One router's half of a live pair: its core, its link to the other router (peer_connection.py), and operators' orders.
 
-The core decides what becomes of orders; here it is known who waits for an answer.
+The core decides on orders; this part knows the operators that wait for an answer.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from penstock.base.log import logger
 from penstock.security.live.gate import TokenState
 
 SWITCH_SECONDS = 8.0
-"""How long an operator waits; less than a client does for any answer."""
+"""Maximum wait of an operator; shorter than a client's time limit for an answer."""
 
 HAND_OVER_SECONDS = 4.0
 """How long a router that is told to stop waits until the other one is active; less than those wait who told it."""
@@ -96,7 +96,7 @@ class LivePair:
 
     @property
     def tasks(self) -> list["asyncio.Task[None]"]:
-        """Without which the pair is none."""
+        """The tasks that keep the connections of the pair."""
         dialling = [] if self.peering.task is None else [self.peering.task]
         return dialling if self.lease is None else [*dialling, *self.lease.tasks]
 
@@ -129,7 +129,7 @@ class LivePair:
             case PeerEnd(link):
                 self.peering.end(link)
 
-    # What the routers say to each other
+    # Messages between the routers
 
     def _heard(self, event: PeerEvent) -> None:
         """Of the other router; what it says besides messages is not the core's."""
@@ -149,7 +149,7 @@ class LivePair:
                 self._tell(event)
 
     def tell_tokens(self, state: TokenState) -> None:
-        """What the administration server says, for the other router, too."""
+        """Send the administration server's state to the other router, too."""
         self._send(self._mirroring.tokens(state))
 
     def _send(self, frames: list[bytes]) -> None:
@@ -159,7 +159,7 @@ class LivePair:
     # Operators
 
     def order(self, link: int, order: Switch | Degrade) -> None:
-        """Answered with Done, or why not."""
+        """Handle an order; answered with Done or the reason of the refusal."""
         match order:
             case Switch(number, is_forced, may_lose):
                 why, hint = objection(self.core, is_forced, may_lose)
@@ -181,10 +181,10 @@ class LivePair:
         reason = "the other router has not let this one be active: under a witness, one that lives keeps its lease"
         self._say(link, Refused("not_active", reason, number))
 
-    # What has come of an event
+    # Results of an event
 
     def look(self) -> None:
-        """After each event."""
+        """Called after each event."""
         state = copying_of(self.core)
         if state != self._state:
             log.info("replication_state", state=state, before=self._state, other=self.peering.other)
@@ -198,12 +198,12 @@ class LivePair:
                 self._say(link, Done(number, self.core.switching.left_there))
 
     def _has_handed_over(self) -> bool:
-        """Or nothing comes of it."""
+        """True if the other router is active, or the planned switch is over."""
         peer = self.core.link.peer
         return peer is None or (not self.core.switching.is_under_way if self.core.is_active else peer.role == "active")
 
     def status(self) -> Replication:
-        """In any thread."""
+        """May be called in any thread."""
         core = self.core
         sending = core.sending
         return Replication(

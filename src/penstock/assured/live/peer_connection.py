@@ -104,7 +104,7 @@ class PeerConnection:
     # Dialling
 
     async def _keep_dialling(self) -> None:
-        """One link after another. The back-off starts again after a link that lasted."""
+        """Keep a link open, again and again. The back-off starts again after a link that lasted."""
 
         def report(error: PenstockError, is_news: bool) -> None:
             say = log.warning if is_news else log.debug
@@ -113,7 +113,7 @@ class PeerConnection:
         await redial(self._link_once, Backoff(SystemRandomness(), BACKOFF), report)
 
     async def _link_once(self) -> bool:
-        """Until the link has ended. True if it lasted."""
+        """Wait until the link has ended. True if it lasted."""
         access = self._config.link
         began = time.monotonic()
         link = await connect_link(
@@ -133,7 +133,7 @@ class PeerConnection:
             link.abort()
         return time.monotonic() - began > LASTING_SECONDS
 
-    # What links tell
+    # Events of links
 
     def opened(self, link: Link, peer: Peer) -> None:
         if peer.node != self.other:
@@ -163,7 +163,7 @@ class PeerConnection:
             link.abort()
             return
         for frame in frames:
-            if link is not self._link or link.is_closing:  # it was ended for what came before
+            if link is not self._link or link.is_closing:  # the link was ended because of an earlier frame
                 return
             self._tell(PeerFrame(link.number, frame))
 

@@ -36,20 +36,20 @@ Text = Annotated[str, msgspec.Meta(max_length=TEXT_SIZE_MAX)]
 
 
 class Configured(msgspec.Struct, tag="configured", frozen=True):
-    """What operators have to say alike at both routers, by name; long ones as what stands for them."""
+    """Settings that must be equal at both routers, by name; long ones as a hash."""
 
     values: Annotated[dict[Text, Text], msgspec.Meta(max_length=64)]
 
 
 class TokensChecked(msgspec.Struct, tag="tokens_checked", frozen=True):
-    """What tokens are checked with; the revocations of all such messages together."""
+    """The state that checks tokens; several of these messages together have the revocations."""
 
     token_keys: Annotated[list[Annotated[str, msgspec.Meta(max_length=4_096)]], msgspec.Meta(max_length=64)]
     generation: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     generation_since_ns: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     revoked: Annotated[list[Revoked], msgspec.Meta(max_length=REVOKED_PER_FRAME)]
     refused_through_ns: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
-    """Tokens that expire by then are refused: the sender could not keep all that is revoked."""
+    """Tokens that expire by then are refused, because the sender could not keep all revocations."""
 
 
 Beside: TypeAlias = Configured | TokensChecked
@@ -70,14 +70,14 @@ def peer_settings_of(
         return PeerSettings(own, None)
 
     def learn(state: TokenState) -> None:
-        if tokens.learn(state):  # it is kept on the disk, which may take its time
+        if tokens.learn(state):  # writing to the disk may take a while
             asyncio.get_running_loop().run_in_executor(None, tokens.use_learned)
 
     return PeerSettings(own, learn)
 
 
 def configured(config: RouterNodeConfig, models: Mapping[int, MessageModel], secret: Secret | None) -> Configured:
-    """What the other router is to have alike."""
+    """The settings that must be equal at the other router."""
     values = {
         "replicate_by": config.replicate_by,
         "synchronous_topics": " ".join(config.synchronous_topics),
@@ -101,11 +101,11 @@ def _short(text: str) -> str:
 
 
 class PeerSettings:
-    """`learn` takes what the other router checks tokens with; None: nothing is learned, and nothing told."""
+    """`learn` gets the token state of the other router; None: nothing is learned or sent."""
 
     def __init__(self, own: Configured, learn: Callable[[TokenState], None] | None) -> None:
         self.differences: tuple[str, ...] = ()
-        """What was configured otherwise at the other router, when it last said so."""
+        """Settings that differed at the other router in its last message."""
         self._own = own
         self._learn = learn
         self._tokens: TokenState | None = None
@@ -115,7 +115,7 @@ class PeerSettings:
         return [_frame(self._own), *self._tokens_told()]
 
     def tokens(self, state: TokenState) -> list[bytes]:
-        """What the administration server says now; frames that tell it."""
+        """Frames with the current state of the administration server."""
         self._tokens = state
         return self._tokens_told()
 
@@ -129,7 +129,7 @@ class PeerSettings:
         return [_frame(TokensChecked(*told, part, state.refused_through_ns)) for part in parts]
 
     def frame(self, data: bytes, other: str) -> None:
-        """What the other router says."""
+        """Handle a frame of the other router."""
         try:
             message = msgspec.msgpack.decode(data[len(HEAD) :], type=Beside)
         except DECODE_ERRORS as error:
@@ -144,12 +144,12 @@ class PeerSettings:
                     self._learn(TokenState(*msgspec.structs.astuple(message)))
 
     def _compare(self, values: Mapping[str, str], other: str) -> None:
-        """Clients may find less after a switch, or other things: operators are told while there is time."""
+        """Clients may find fewer or other rights after a switch, so operators are warned in time."""
         own = self._own.values
         self.differences = tuple(sorted(name for name, text in own.items() if values.get(name, text) != text))
         for name in self.differences:
             shown = {} if name == SECRET else {"here": own[name], "there": values[name]}
-            log.warning("configured_differently", what=name, other=other, hint="say the same at both routers", **shown)
+            log.warning("configured_differently", what=name, other=other, hint="use equal values", **shown)
 
 
 def _frame(message: Beside) -> bytes:

@@ -1,5 +1,5 @@
-"""A live voter's side of the lease: what it promised on the disk, the other voters on the network. The core that
-decides is the pair's, or the witness's."""
+"""A live voter's side of the lease: its promises on the disk, its connections to the other voters. The core of the
+pair, or of the witness, decides."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ class LiveVoter:
         )
 
     def open(self) -> Memory:
-        """What this voter has promised."""
+        """The promises of this voter."""
         return self._memory.open()
 
     async def start(self) -> None:
@@ -73,7 +73,7 @@ class LiveVoter:
                 self._memory.keep(memory, lambda: self._tell(Kept()))
 
     def status(self) -> Voting:
-        """In any thread."""
+        """May be called in any thread."""
         return Voting(
             self.config.witness, self._links.in_touch(), self._memory.is_storing, self._links.clocks_apart_ms()
         )

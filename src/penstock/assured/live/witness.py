@@ -67,14 +67,14 @@ class LiveWitness:
 
     @property
     def place(self) -> str:
-        """Where routers connect."""
+        """The address where routers connect."""
         return f"{self.config.control.host}:{self._lease.port}"
 
     def _tell(self, event: VoterEvent) -> None:
         assert self._runner is not None
         self._runner.handle(event)
 
-    # How it is
+    # Status
 
     def status(self) -> WitnessStatus:
         """May be called in any thread."""

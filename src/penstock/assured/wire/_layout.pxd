@@ -195,7 +195,7 @@ cdef struct SplicedHead:  # pieces follow, then the bytes of this frame
 
 cdef struct Piece:  # of a RECORDS frame
     uint32_t said  # number of bytes from this frame,
-    uint32_t number  # then from those held under this number
+    uint32_t number  # then number of bytes held under this number
     uint32_t offset
     uint32_t size
 

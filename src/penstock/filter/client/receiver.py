@@ -325,7 +325,7 @@ class FilteredReceiver(SocketReceiver):
 
     def _expectation(self, told: Position) -> Expect:
         key = StreamKey(told.publisher_id, told.group)
-        # a second Position further on means that the stream was not received in between
+        # a second Position further on means that the stream was not forwarded in between
         is_anew = self._told.get((key, told.epoch), told.next_sequence) < told.next_sequence
         self._told[key, told.epoch] = told.next_sequence
         assert self._attachment is not None

@@ -3,8 +3,8 @@
     with offered_publisher(channel, ("127.0.0.1", 7402)) as publisher:
         publisher.publish("md.us.eq.AAPL.quote", quote)
 
-The module then needs no network for this publisher, and drops copies from the network. A module that is absent, or
-ends, is dialled again.
+The module then needs no network for this publisher, and drops copies from the network. The publisher keeps trying to
+connect to a module that is absent or has ended.
 """
 
 import asyncio

@@ -26,11 +26,11 @@ MSGPACK_SIZE = 3
 """Overhead per interest in bytes."""
 
 ModelFinder = Callable[[int, int], MessageModel | None]
-"""Finds the model of an id, to read messages of a version with."""
+"""Finds the model with this id, which decodes messages of all its versions."""
 
 
 class Condition(NamedTuple):
-    """What a message must match besides its topic: nothing, a SQL condition, or a byte pattern."""
+    """The condition of a message besides its topic: nothing, a SQL condition, or a byte pattern."""
 
     where: str = ""
     content: bytes = b""
@@ -47,7 +47,7 @@ class _Slot:
 
     def holds(self, message: PacketMessage) -> bool:
         if message.flags & SEALED:
-            return True  # the holder of the key decides
+            return True  # only the holder of the key can check a sealed payload
         if self._by_model is not None:
             return self._by_model.holds(message)
         return self.condition.content in bytes(message.payload)

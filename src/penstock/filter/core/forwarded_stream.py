@@ -73,7 +73,7 @@ class ForwardedStream:
         return self._nacks_before + self._incoming.nacks
 
     def go_on(self, incoming: IncomingStream) -> None:
-        """The stream continues after its end."""
+        """The stream resumes after its end."""
         self._nacks_before += self._incoming.nacks
         self._incoming = incoming
 

@@ -116,7 +116,7 @@ class InterestBook:
         self, application: "Application", want: Want, check_groups: Callable[[Counter[int]], None]
     ) -> tuple[Counter[int], Counter[int]]:
         """Apply a change. Return, per group, the number of the application's interests that now need it, and that no
-        longer need it. `check_groups` may refuse the former."""
+        longer need it. `check_groups` may refuse the newly needed groups."""
         wanted = self._resolve(want.add)
         unwanted = {terms: [_canonical(text) for text in topics] for terms, topics in _by_terms(want.remove).items()}
         self._check_limits(application, wanted, unwanted)

@@ -10,7 +10,7 @@ from penstock.filter.core.consumers import Application, Consumer
 
 
 class Changes(msgspec.Struct):
-    """The result of a change: groups that are newly needed, or no longer needed."""
+    """The result of a change: newly needed groups, and groups that are no longer needed."""
 
     joined: list[int] = []
     left: list[int] = []

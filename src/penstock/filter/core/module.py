@@ -176,7 +176,7 @@ class FilterModule:
         if application is not None:
             return [*self._repair(key, packet, application, now_ns)]
         if self.config.receiver.nack == "multicast":
-            return None  # another module requests it, and all get the answer
+            return None  # another module requested the packets, and all modules get the answer
         self.counters.add("packets_dropped", cause=Cause.UNKNOWN_APPLICATION)
         return []
 

@@ -64,7 +64,7 @@ class PassThroughStream(RepairedStream):
         return super().count_held_bytes() + GAP_OVERHEAD * len(self.missing)
 
     def release(self) -> list[ReceiverInstruction]:
-        """Forget missing packets. They were reported already, and repairs are still passed on."""
+        """Forget missing packets. Their loss was reported already, and their repairs are still passed on."""
         self.missing = Gaps()
         return super().release()
 

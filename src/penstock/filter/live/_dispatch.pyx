@@ -89,7 +89,7 @@ cdef class Dispatcher:
                 destinations[count] = place.destination
                 self._outlet._calls.pieces[count].iov_base = outbox.data + row.offset
                 size = row.size
-                if place.has_key:  # the outbox has room behind each packet
+                if place.has_key:  # the outbox has room for a trailer after each packet
                     write_trailer(outbox.data + row.offset, size, &place.key)
                     size += TRAILER_SIZE
                 self._outlet._calls.pieces[count].iov_len = size

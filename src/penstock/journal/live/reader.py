@@ -70,7 +70,7 @@ class JournalReader:
         follows.
         """
         self._segment: OpenSegment | None = None
-        self._end_sequence = SEQUENCE_MAX  # of the open segment: the begin of the next one
+        self._end_sequence = SEQUENCE_MAX  # one more than the last number of the open segment
         self._place = _Place(0, 0, 0)
         self._places: dict[tuple[int, int], list[_Place]] = defaultdict(list)
         """An index in memory: some positions per segment, recorded while reading."""

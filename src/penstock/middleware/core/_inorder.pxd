@@ -11,7 +11,7 @@ cdef class StreamCursor(StreamEntry):
     cdef public uint64_t source_key  # of a DatagramBatch; 0: unknown
     cdef public uint64_t next_sequence
     cdef public uint64_t newest_sequence
-    cdef public uint64_t known_from  # nothing is missing from here up to the next one
+    cdef public uint64_t known_from  # no packet is missing from here up to the next packet
     cdef public int64_t heard_ns
     cdef public uint32_t epoch
     cdef public bint is_smooth

@@ -133,7 +133,7 @@ cdef class InOrder(StreamIndex):
         return 0
 
     cdef void admit_rows(self, DatagramBatch batch) noexcept nogil:
-        """The same, if no other thread changes the keys."""
+        """Remove datagrams that are not authentic, under the condition that no other thread changes the keys."""
         if self._is_authenticating:
             self.authenticator.admit_rows(batch)
         else:

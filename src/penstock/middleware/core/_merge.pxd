@@ -7,10 +7,10 @@ from penstock.wire._messages cimport MessageBatch
 cdef class SourceCursor:
     cdef public uint32_t stream_id
     cdef public uint32_t term
-    cdef public uint64_t number  # of the last message that was delivered or given up
+    cdef public uint64_t number  # the last message that was delivered or given up
     cdef public uint64_t source_sequence  # source position of the last delivered message
     cdef public uint16_t message_index
-    cdef public uint16_t session_tag  # of its session; 0: before the first message
+    cdef public uint16_t session_tag  # the session's tag; 0: before the first message
     cdef public bint has_position
     cdef public bint is_smooth
 
@@ -21,7 +21,7 @@ cdef class BranchCursor:
     cdef readonly uint64_t stream_id
     cdef readonly SourceCursor source    # None: messages without ORIGIN
     cdef PyObject *source_  # the same, for loops without the GIL
-    cdef public uint64_t number  # of its last synchronised message
+    cdef public uint64_t number  # the last synchronised message
     cdef public uint32_t term
     cdef public bint is_continuous
     cdef public bint is_synchronised

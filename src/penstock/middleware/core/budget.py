@@ -1,4 +1,4 @@
-"""The total memory of streams for what they hold back: packets, ranges of missing packets, and unfinished messages of a
+"""The total memory of streams for buffered data: packets, ranges of missing packets and unfinished messages of a
 receiver, messages of a merger."""
 
 from collections.abc import Callable, Iterator
@@ -29,8 +29,8 @@ class ReceiveBudget(Generic[H]):
         self.holders: dict[H, None] = {}
 
     def victims(self, order: Callable[[H], Any]) -> Iterator[H]:
-        """If the limit is exceeded, the streams that are to release their buffers, highest in `order` first, until one
-        eighth of the limit is free: sorting them then pays for many packets."""
+        """If the limit is exceeded, return the streams that must release their buffers, highest in `order` first, until
+        one eighth of the limit is free. One sort then serves many packets."""
         if self.used <= self.bytes_max:
             return
         for holder in sorted(self.holders, key=order, reverse=True):

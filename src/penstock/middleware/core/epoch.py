@@ -1,4 +1,4 @@
-"""Epochs that grow with every start of a publisher, independent of clocks, and in spite of crashes.
+"""Epochs that grow with every start of a publisher, independent of clocks, and survive crashes.
 
 They are stored in a small file of eight-byte slots, each with an epoch and its CRC32C. A starting publisher
 

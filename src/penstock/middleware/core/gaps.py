@@ -39,12 +39,10 @@ class Gaps:
             self._next_nack_ns = nack_at_ns
 
     def fill(self, first: int, last: int, retry_at_ns: int = 0) -> bool:
-        """The packets `first` to `last` are accounted for; whether any of them had been missing.
-
-        A range that shrinks has shown that somebody answers, so its attempts start anew. What was asked for together
-        with these packets and comes after them is on its way: it is not asked for again before `retry_at_ns`. What was
-        passed over keeps its time.
-        """
+        """Account for the packets `first` to `last`. Return True if any of them was missing. The attempts of a range
+        that shrinks start anew, because an answer has arrived. Packets requested together with these packets, and with
+        higher numbers, are on their way: they are not requested again before `retry_at_ns`. Skipped packets keep their
+        time."""
         low, high = self._span(first, last)
         rest = []
         for gap in self._gaps[low:high]:

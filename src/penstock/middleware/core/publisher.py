@@ -55,10 +55,10 @@ from penstock.wire._authentication import source_key, strip_trailer
 TOPICS_REMEMBERED_MAX = 65_536
 
 REPAIR_PACE_NS = NS_PER_MS
-"""Time between two slices of retransmitted packets, in which new messages are published."""
+"""Time between two slices of retransmitted packets, during which new messages are published."""
 
 REPAIR_SLICE = 32
-"""Packets retransmitted in one slice; more if repair_rate_max needs it."""
+"""Packets retransmitted in one slice; more if repair_rate_max requires it."""
 
 REQUEST_BURST_MIN = 16
 """Minimum burst of admitted requests."""
@@ -371,7 +371,7 @@ class _OutgoingStream(OutgoingCursor):
         if self._flush_deadline_ns is not None and now_ns >= self._flush_deadline_ns:
             self._flush()
         if now_ns >= self.keep_alive_deadline_ns and not self._closed:
-            self._flush()  # a waiting message also breaks the silence
+            self._flush()  # a message that waits in the packer also breaks the silence
             return self._send(now_ns) or self._keep_alive(now_ns)
         return self._send(now_ns)
 
@@ -416,7 +416,7 @@ class _OutgoingStream(OutgoingCursor):
         return [self._address(packet, source)]
 
     def _check_topic(self, topic: str) -> None:
-        if topic in self.topics or not topic:  # without a topic: the packer checks whether that is allowed
+        if topic in self.topics or not topic:  # without a topic: the packer checks whether an empty topic is allowed
             return
         check_topic(topic)
         if len(self.topics) >= TOPICS_REMEMBERED_MAX:

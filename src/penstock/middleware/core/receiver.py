@@ -64,7 +64,7 @@ class Position(msgspec.Struct, frozen=True):
     epoch: int
     next_sequence: int
     was_left: bool = False
-    """True if the receiver left the group afterwards: packets since then are not lost."""
+    """True if the receiver left the group afterwards: packets sent since then do not count as lost."""
 
 
 class Receiver:
@@ -172,7 +172,7 @@ class Receiver:
             self._positions[key] = msgspec.structs.replace(self._positions[key], was_left=True)
 
     def is_expected(self, key: StreamKey, source: Address) -> bool:
-        """True if a packet of this stream from this address is not the first one known of it."""
+        """True if packets of this stream from this address are already expected: the stream is known or announced."""
         stream, expected = self._streams.get(key), self._expected.get(key)
         if stream is not None and stream.may_come_from(source, is_repair=True):
             return True
@@ -276,7 +276,7 @@ class Receiver:
             is_over = known is not None and event.epoch < known.epoch
             first = self._first_sequence(event.stream, event.epoch, expected.next_sequence)
             if not is_over and first < event.next_sequence and len(self._streams) < self.config.streams_max:
-                stream = self._begin(event.stream, event.epoch, first, expected.source, now_ns)  # with what is missing
+                stream = self._begin(event.stream, event.epoch, first, expected.source, now_ns)  # with its gaps
                 instructions.append(StreamStarted(event.stream, event.epoch, first))
         if stream is None or stream.epoch != event.epoch or stream.newest_sequence + 1 >= event.next_sequence:
             return instructions

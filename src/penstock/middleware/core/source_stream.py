@@ -90,7 +90,7 @@ def session_event_in(message: PacketMessage) -> SessionEvent | None:
 
 
 class EarlyMessage(msgspec.Struct):
-    """A message with its order in the branch: there it follows `after` of term `after_term`, if known."""
+    """A message with its position in the branch: it follows message `after` of term `after_term`, if known."""
 
     origin: Origin
     message: PacketMessage
@@ -105,7 +105,7 @@ class EarlyMessage(msgspec.Struct):
 
     @property
     def is_end(self) -> bool:
-        """True if it announces the session's end."""
+        """True if the message announces the session's end."""
         return self.is_discontinuity and self.origin.message_index == END_INDEX
 
 
@@ -186,7 +186,7 @@ class SourceStream(SourceCursor):
         return self._kept_bytes + PACKET_OVERHEAD * count
 
     def release(self, now_ns: int) -> Iterator[Outcome]:
-        """Release all messages that are held back; missing messages are given up."""
+        """Release all messages that are held back, and give up missing messages."""
         while not self.is_smooth:
             yield from self.give_up(now_ns, Cause.MEMORY)
 
@@ -337,8 +337,8 @@ class SourceStream(SourceCursor):
         yield from self._end_session(end)
 
     def _can_be_filled(self, number: int) -> bool:
-        """True if a branch may still deliver the missing messages before this number: it has not reached the number
-        or this lineage yet."""
+        """True if a branch may still deliver the missing messages before this number: the branch has not yet reached
+        the number, or the current lineage."""
         return any(
             branch.is_synchronised
             and (branch.number < number if self.is_same_lineage(branch.term) else branch.term < self.term)

@@ -1,4 +1,4 @@
-"""The short way between the cores' fast paths and the sockets, for the driver.
+"""The driver's fast path between the cores' fast paths and the sockets.
 
 At ten thousand messages a second every step taken in Python costs more than it does in a tight loop, because nothing of
 it is in the processor's caches any more. So the steps that nearly every message takes are one compiled call.
@@ -46,9 +46,9 @@ cdef class ReceivingLane:
     cdef Inlet _inlet
     cdef InOrder _in_order
     cdef int64_t _gather_ns
-    cdef bint _is_gathering             # something has come, and nothing was left over
-    cdef readonly MessageBatch messages # what came in order at the batch's beginning, if anything did
-    cdef readonly int64_t now_ns        # when that was
+    cdef bint _is_gathering             # datagrams have arrived, and the batch has room left
+    cdef readonly MessageBatch messages # the messages in order at the batch's beginning, or None
+    cdef readonly int64_t now_ns        # the receive time of `messages`
 
     def __cinit__(self, Inlet inlet not None, InOrder in_order not None, *_, int64_t gather_ns = 0):
         self._inlet = inlet
@@ -56,9 +56,10 @@ cdef class ReceivingLane:
         self._gather_ns = gather_ns
 
     cpdef bint receive(self, int64_t timeout_ns, bint spin) except -1:
-        """Whether something came, and all of it in order: then it is in `messages`. Else the batch has what came."""
+        """Return True if datagrams arrived, all in order: their messages are in `messages`. Else the batch has the
+        datagrams."""
         cdef DatagramBatch batch = self._inlet.batch
-        self.messages = None # now, while there is time
+        self.messages = None # while no packets wait
         if self._is_gathering and not spin:
             with nogil:
                 sleep_ns(min(self._gather_ns, timeout_ns))
@@ -71,7 +72,7 @@ cdef class ReceivingLane:
         return self.messages is not None and self.messages.packet_count_ == batch.count
 
     cpdef int fill(self, int64_t timeout_ns, bint spin) except -1:
-        """Fill the batch with what is there, or comes within the time: how many datagrams."""
+        """Fill the batch with datagrams that are there, or arrive in time. Return their number."""
         self._inlet.batch.is_from_ring = False
         return self._inlet.receive(timeout_ns, spin)
 
@@ -122,14 +123,14 @@ cdef class RingLane(ReceivingLane):
 
 
 cdef class LaneReceiver:
-    """A receiver's short way: what comes in order to its lane takes no step in Python, unless something else is due.
+    """A receiver's fast path: packets in order are delivered without Python, unless other work is due.
 
-    For that there are methods of the subclass: do_due_work() when a time has come that next_due_ns() said, or after notice();
-    take_rest() when not all that came was in order; take() when datagrams are lost on purpose (`is_lossy`).
+    The subclass has the methods for other work: do_due_work() at the time of next_due_ns(), or after notice();
+    take_rest() if some datagrams were out of order; take() if datagrams are lost on purpose (`is_lossy`).
     """
 
     cdef public ReceivingLane lane
-    cdef public object choose # picks what is wanted from all that came; None if all of it is
+    cdef public object choose # selects the wanted items from the received ones; None: all
     cdef readonly bint spin
     cdef bint _is_lossy
     cdef bint _is_noticed
@@ -142,7 +143,7 @@ cdef class LaneReceiver:
         self._is_noticed = True
 
     def notice(self) -> None:
-        """There may be work that is due; in any thread. A thread that waits notices it when the inlet is woken."""
+        """Note that work may be due. May be called in any thread; a waiting thread notices when the inlet is woken."""
         self._is_noticed = True
 
     def receive(self, timeout = None) -> list:
@@ -158,11 +159,12 @@ cdef class LaneReceiver:
         return [DeliverBatch(self.lane.messages)] if received is None else received
 
     def __iter__(self):
-        """Messages for ever; losses are in the counters. receive() tells everything."""
+        """Iterate over messages without end; losses are only counted. receive() reports everything."""
         return MessageIterator(self)
 
     cdef list wait_until(self, int64_t deadline_ns):
-        """None if all that came was in order: it is in the lane's messages. Else what came; nothing when time is up."""
+        """Return None if all packets were in order (`lane.messages`), else the received items; an empty list on
+        timeout."""
         cdef int64_t now_ns = udp_monotonic_ns()
         cdef int64_t wait_ns
         cdef ReceivingLane lane
@@ -189,7 +191,7 @@ cdef class LaneReceiver:
                 return []
 
     cdef list work_and_set_due(self, int64_t now_ns):
-        self._is_noticed = False # before it is looked at: what is noticed meanwhile is looked at next time
+        self._is_noticed = False # reset before the work: a notice during the work counts next time
         try:
             received = self.do_due_work(now_ns)
         except BaseException:
@@ -252,7 +254,7 @@ cdef class PublishingLane:
         self._ring = ring
 
     cdef int publish(self, str topic, payload, model_id, model_version) except -2:
-        """Send the message: 0, or the number of the error that kept it from being sent; -1 when it takes the core."""
+        """Send the message. Return 0 or the errno of a failed send, or -1 if the core must send the message."""
         cdef OutgoingCursor stream = self._stream
         cdef uint64_t sequence = stream.pack_one(topic, payload, model_id, model_version)
         cdef int error = 0
@@ -274,7 +276,7 @@ cdef class Turn:
     cdef bint _is_taken
     cdef bint _is_rung
     cdef int _waiting
-    cdef PyThread_type_lock _bell # not to be had until it is rung
+    cdef PyThread_type_lock _bell # held until it is rung
 
     def __cinit__(self):
         self._bell = PyThread_allocate_lock()
@@ -316,8 +318,8 @@ cdef class LanePublisher:
     cdef readonly Turn turn
     cdef object _group
     cdef object _groups
-    cdef PublishingLane _lane # of the one group, without a map
-    cdef dict _lanes          # of all groups that have one
+    cdef PublishingLane _lane # of the only group, without a map
+    cdef dict _lanes          # of all groups that have a lane
 
     def __init__(self, group not None, groups):
         self.turn = Turn()

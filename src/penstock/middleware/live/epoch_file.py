@@ -11,7 +11,7 @@ from penstock.middleware.core.epoch import encode_epoch, next_epoch, slot_offset
 
 
 def claim_epoch(path: Path) -> int:
-    """Claim the next epoch of a publisher; it is on the disk when this returns. Concurrent calls take turns."""
+    """Claim the next epoch of a publisher; when this returns, the epoch is on the disk. Concurrent calls take turns."""
     try:
         return append_epoch(path, next_epoch)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Redundant streams on real sockets, merged: what several adapters send alike comes out once.
+"""Redundant streams on real sockets, merged: messages that several adapters send are delivered once.
 
 with MergingReceiver.on([channel_a, channel_b]) as receiver:
     for message in receiver: ...
@@ -26,7 +26,7 @@ TURN_SECONDS = 0.002
 
 
 class StreamSource(Protocol):
-    """Where streams come from, like a MulticastReceiver."""
+    """A source of streams, such as a MulticastReceiver."""
 
     def receive(self, timeout: float | None = None) -> list[Received]: ...
 
@@ -55,7 +55,7 @@ class MergingReceiver:
         spin: bool = False,
         loss: float = 0.0,
     ) -> "MergingReceiver":
-        """One that listens to these channels, all on one interface; see MulticastReceiver."""
+        """Make a receiver of these channels, all on one interface; see MulticastReceiver."""
         if config is not None and config.accept == "both":
             raise ConfigurationError(
                 "live and replayed streams have the same numbers and cannot be merged", hint="accept one of them"
@@ -68,7 +68,7 @@ class MergingReceiver:
         self._sources.append(source)
 
     def retire(self, source: StreamSource) -> None:
-        """Another source has taken its place: read it for a moment, before the others, then close it."""
+        """Another source has replaced this one: read this one first for a short time, then close it."""
         self._retired[source] = time.monotonic_ns() + RETIREMENT_NS
         self._sources.remove(source)
         self._sources.insert(0, source)
@@ -101,7 +101,7 @@ class MergingReceiver:
                 return []
 
     def __iter__(self) -> Iterator[PacketMessage]:
-        """Messages for ever; gaps are in the counters. receive() tells everything."""
+        """Iterate over messages without end; gaps are only counted. receive() reports everything."""
         while True:
             for each in self.receive():
                 if isinstance(each, Merged | MergedBatch):

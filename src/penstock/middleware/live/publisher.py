@@ -114,7 +114,7 @@ class MulticastPublisher(LanePublisher):
         listening = [self._socket.fileno(), *self._memberships.fds]
         self._inlet = Inlet(listening, DatagramBatch(max(BATCH, len(listening))))
         self._outlet = Outlet(self._socket.fileno())
-        self._is_closed = threading.Event()  # the core has nothing more to say
+        self._is_closed = threading.Event()  # the core has no further instructions
         self._is_stopped = False
         self._own_key = address_key(self._socket.getsockname())
         self._core.gate.own = self._own_key
@@ -133,13 +133,13 @@ class MulticastPublisher(LanePublisher):
 
     @property
     def address(self) -> Address:
-        """Where its packets come from and repairs are asked for."""
+        """The source address of packets, and the destination of repair requests."""
         host, port = self._socket.getsockname()
         return host, port
 
     @property
     def next_sequence(self) -> int:
-        """The number that the next packet to its channel will have."""
+        """The number of the next packet on the channel."""
         with self.turn:
             return self._core.next_sequence(self._group)
 
@@ -153,7 +153,7 @@ class MulticastPublisher(LanePublisher):
         return self._is_stopped
 
     def publish_messages(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Send messages of any size now, with whatever extensions they have."""
+        """Send messages of any size now, with any extensions."""
         with self.turn:
             for group, chosen in messages_by_group(messages, self._groups, self._group):
                 self._handle(Publish(group, chosen))
@@ -177,19 +177,19 @@ class MulticastPublisher(LanePublisher):
             self._handle(Publish(group, (message,)))
 
     def publish_batch(self, batch: Packable) -> None:
-        """Send many messages now, packed into as few packets as they fit."""
+        """Send many messages now, in as few packets as possible."""
         with self.turn:
             for group, chosen in batch_by_group(batch, self._groups, self._group):
                 self._handle(PublishBatch(group, chosen))
 
     def restart_ring(self) -> None:
-        """Begin the ring anew, for a reader that comes or has lost its place."""
+        """Restart the ring, for a new reader or one that was overrun."""
         with self.turn:
             if self._ring is not None:
                 self._ring.restart()
 
     def say_goodbye(self) -> None:
-        """Publish nothing more; repair requests are answered until close(), or for the configured time."""
+        """Publish no further messages; repair requests are answered until close(), or for the configured time."""
         with self.turn:
             self._carry_out(self._core.handle(Close(), time.monotonic_ns()))
 
@@ -213,7 +213,7 @@ class MulticastPublisher(LanePublisher):
         self.close(linger=error is None)
 
     def _join(self, channel: Channel) -> Memberships:
-        """The groups on which requests are heard."""
+        """The groups on which repair requests are received."""
         joined = Memberships(channel.interface)
         if self._core.config.nack == "unicast":
             return joined
@@ -227,7 +227,7 @@ class MulticastPublisher(LanePublisher):
         return joined
 
     def _serve(self) -> None:
-        """The thread: answer requests, keep alive, until close() is done."""
+        """The thread: answer requests and send keep-alives, until close() is complete."""
         batch = self._inlet.batch
         wait_ns = 0
         try:
@@ -242,7 +242,7 @@ class MulticastPublisher(LanePublisher):
                 with self.turn:
                     wait_ns, answers = self._tick(time.monotonic_ns())
                 self._send_each(answers)
-        except Exception as error:  # whoever publishes next is told
+        except Exception as error:  # the next caller that publishes gets the error
             log.error("publisher_failed", error=str(error))
             with self.turn:
                 self._failure = error
@@ -250,7 +250,7 @@ class MulticastPublisher(LanePublisher):
             self._is_closed.set()
 
     def _send_each(self, answers: list[Unicast]) -> None:
-        """Repairs, while others publish."""
+        """Send repairs, while other threads publish."""
         for each in answers:
             self.note_unsent(1, self._outlet.send(address_key(each.destination), each.data))
 
@@ -274,21 +274,22 @@ class MulticastPublisher(LanePublisher):
     def publish_by_core(
         self, group: int, topic: str, payload: Buffer | Message, model_id: int, model_version: int
     ) -> None:
-        """A message that cannot go by the group's lane, or the group's first one; in our turn."""
+        """Publish a message that cannot use the group's lane, or the group's first message. Call with the turn
+        taken."""
         self._handle(Publish(group, (OutgoingMessage(topic, payload, model_id, model_version),)))
         if not self.has_lane(group):
             stream = self._core.stream(group, time.monotonic_ns())
             self.open_lane(group, PublishingLane(stream, self._outlet, self._key(group), self._ring))
 
     def _handle(self, event: PublisherEvent) -> None:
-        """In our turn."""
+        """Call with the turn taken."""
         if self._failure is not None:
-            raise LocalProtocolError(f"the publisher has failed: {self._failure}", hint="make a new one")
+            raise LocalProtocolError(f"the publisher has failed: {self._failure}", hint="make a new publisher")
         self._carry_out(self._core.handle(event, time.monotonic_ns()))
         deadline_ns = self._core.next_deadline_ns()
         if deadline_ns is not None and deadline_ns < self._wakes_ns:
             self._wakes_ns = deadline_ns
-            self._outlet.send(self._own_key, b"")  # the thread sleeps in its socket: this wakes it
+            self._outlet.send(self._own_key, b"")  # wakes the thread, which sleeps in its socket
 
     def _carry_out(self, instructions: list[PublisherInstruction]) -> None:
         for instruction in instructions:
@@ -309,7 +310,7 @@ class MulticastPublisher(LanePublisher):
                 self._is_closed.set()
 
     def _key(self, group: int) -> int:
-        """What stands for the group and its port in the outlet; 0 if nothing is to go there."""
+        """The outlet's key for the group and its port; 0 if packets are not sent to the network."""
         if self._only_key is not None:
             return self._only_key
         return 0 if self._is_host_only else group << 16 | self._port

@@ -46,7 +46,7 @@ from penstock.wire import Authenticator, DatagramBatch, MessageBatch
 log = logger("middleware.driver")
 
 Received: TypeAlias = Deliver | DeliverBatch | LossReceipt | StreamStarted | StreamEnded | Collision
-"""What a receiver tells the application, in its order."""
+"""Everything that a receiver reports to the application, in order."""
 
 
 class SocketReceiver(LaneReceiver):
@@ -98,7 +98,7 @@ class SocketReceiver(LaneReceiver):
         self.counters.watch("datagrams_overflowed", lambda: inlet.overflows)
 
     async def stream(self) -> AsyncIterator[list[Received]]:
-        """What comes, in an asyncio loop, until the generator is closed."""
+        """Yield received items in an asyncio loop, until the generator is closed."""
         loop = asyncio.get_running_loop()
         is_ready = asyncio.Event()
         for each in self._sockets:
@@ -110,7 +110,7 @@ class SocketReceiver(LaneReceiver):
                 timer.cancel()
                 is_ready.clear()
                 if self._inlet.receive(0):
-                    is_ready.set()  # look again, after everybody else in this loop had a turn
+                    is_ready.set()  # check again after the other tasks of this loop had a turn
                     if received := self.take():
                         yield received
                 if received := self.do_due_work(time.monotonic_ns()):
@@ -133,7 +133,7 @@ class SocketReceiver(LaneReceiver):
         self.close()
 
     def _idle_s(self) -> float:
-        """How long nothing need be done unless a datagram comes."""
+        """Time for which no work is due unless a datagram arrives."""
         due_ns = self.next_due_ns()
         return 1.0 if due_ns is None else max(due_ns - time.monotonic_ns(), 0) / NS_PER_SECOND
 
@@ -148,19 +148,19 @@ class SocketReceiver(LaneReceiver):
         return self._carry_out(self._core.handle(Tick(), now_ns))
 
     def take(self) -> list[Received]:
-        """Give the core what is in the batch."""
+        """Pass the datagrams in the batch to the core."""
         if self._loss:
             self.counters.add("datagrams_discarded", self._batch.lose(self._loss))
         now_ns = time.monotonic_ns()
         return self.take_rest(self._core.in_order.begin(self._batch, now_ns), now_ns)
 
     def take_rest(self, messages: MessageBatch | None, now_ns: int) -> list[Received]:
-        """The same, of which `messages` came in order and were taken already."""
+        """Pass the batch to the core; its first `messages` were in order and are already taken."""
         return self._carry_out(self._core.receive_rest(self._batch, messages, now_ns))
 
     def _carry_out(self, instructions: list[ReceiverInstruction]) -> list[Received]:
-        """Send what is to be sent; the rest is for the application."""
-        self.notice()  # the core may have something else in mind now
+        """Send datagrams; return the items for the application."""
+        self.notice()  # the core's deadline may have changed
         received: list[Received] = []
         for instruction in instructions:
             if isinstance(instruction, Unicast):
@@ -195,7 +195,7 @@ class MulticastReceiver(SocketReceiver):
         authenticator: Authenticator | None = None,
     ) -> None:
         interface = _interface_of(channels)
-        # repairs come to a socket of our own: several receivers of a machine share the port of the group
+        # repairs arrive at a socket of our own, because several receivers of a host share the group's port
         own = host_socket(interface, multicast_hops=channels[0].hops)
         try:
             self._joined = group_sockets(channels)
@@ -272,6 +272,6 @@ def _interface_of(channels: Sequence[Channel]) -> str:
 
 
 def note_unsent(counters: Counters, count: int, error: int) -> None:
-    """Nothing is lost by it: whoever misses the packet asks for it."""
+    """Drop the packet: receivers that miss it request it again."""
     counters.add("datagrams_unsent", count, cause=errno.errorcode.get(error, str(error)).lower())
     log.debug("datagram_unsent", error=os.strerror(error), count=count)

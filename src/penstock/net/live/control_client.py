@@ -188,7 +188,7 @@ class ControlClient(Generic[M]):
         try:
             async for message in connection:
                 await self.read_message(message, connection)
-            raise ConnectionLostError(f"the {self._server} said goodbye")
+            raise ConnectionLostError(f"the {self._server} closed the session")
         except PenstockError as caught:
             error = caught
             raise

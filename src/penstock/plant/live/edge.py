@@ -108,7 +108,7 @@ class LiveEdge(LiveMux):
     async def _watch_stuck(self) -> None:
         """End sessions that accept no data, until cancelled."""
         transports, patience_ns = self._session_transports(), self.edge_config.stuck_ms * NS_PER_MS
-        error = LimitError(f"the connection took nothing for {self.edge_config.stuck_ms} ms")
+        error = LimitError(f"the connection accepted no data for {self.edge_config.stuck_ms} ms")
         while True:
             await asyncio.sleep(STUCK_CHECK_SECONDS)
             stuck = self._data.ask(lambda: self._sender.stuck(time.monotonic_ns() - patience_ns))

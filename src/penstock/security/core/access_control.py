@@ -112,7 +112,7 @@ class AccessControl(Generic[P]):
         self.parties.pop(number, None)
 
     def is_taken(self, name: str) -> bool:
-        """True if a party of this name is there."""
+        """True if a party of this name is admitted."""
         return any(each.name == name for each in self.parties.values())
 
     def bearers(self, subscription_id: str) -> list[P]:

@@ -29,7 +29,7 @@ def tag_key(key: StreamKey) -> AuthenticationKey:
 
 
 def is_older(told: Authentication, held: Authentication | None) -> bool:
-    """True if `told` is older than `held`, because an event overtook an answer or the server has been replaced. An
+    """True if `told` is older than `held`, because an event overtook an answer, or the server has been replaced. An
     older value would activate a replaced key again."""
     return held is not None and told.issuer == held.issuer and told.number < held.number
 

@@ -1,6 +1,6 @@
 """Mutual authentication of a client and the administration server without sending a secret.
 
-The server sends a challenge: 32 random bytes, good once and for a short time. The client answers with a nonce of 32
+The server sends a challenge: 32 random bytes, valid once and for a short time. The client answers with a nonce of 32
 random bytes and a proof over the statement that names the client, challenge and nonce, and the TLS certificate it saw:
 
     public key      an Ed25519 signature of the statement by the client's key; the server holds the public key
@@ -8,10 +8,11 @@ random bytes and a proof over the statement that names the client, challenge and
                     key    = Ed25519 key with the seed HMAC(salted, "penstock client key 2"); the proof is its signature
                     server = HMAC(salted, "penstock server key 2")
 
-Of a secret the server holds the salt, the public half of `key`, and `server`. The exchange has the parts of SCRAM
-(RFC 5802): nonces of both sides, a salted and slow hash, a signature of the server, binding to the TLS channel. The
-proof is a signature, because SCRAM's own proof gives the client's key to whoever knows what the server holds and has
-seen one login. Here both together allow nothing but guesses, each as slow as scrypt.
+For a shared secret, the server holds the salt, the public half of `key`, and `server`. The exchange has the parts of
+SCRAM (RFC 5802): nonces of both sides, a salted and slow hash, a signature of the server, binding to the TLS channel.
+The proof is a signature, because with SCRAM's own proof an attacker who knows the server's data and has recorded one
+login has the client's key. With a signature, this attacker can only guess the secret, and each guess is as slow as
+scrypt.
 
 The server answers with its own proof: HMAC(server, statement), or for a client with a key pair its Ed25519 signature by
 the key that also signs tokens. A client with a secret, and a client that knows the server's key, accepts no session

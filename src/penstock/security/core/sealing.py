@@ -167,5 +167,5 @@ def _cipher(key: StreamKey, publisher_id: int, epoch: int) -> AESGCM:
     try:
         info = b"penstock seal 1" + _INFO.pack(publisher_id, epoch)
     except struct.error:
-        raise LocalProtocolError(f"publisher {publisher_id}, epoch {epoch} cannot be") from None
+        raise LocalProtocolError(f"publisher id {publisher_id} or epoch {epoch} is out of range") from None
     return AESGCM(HKDF(SHA256(), KEY_SIZE, salt=None, info=info).derive(key.key))

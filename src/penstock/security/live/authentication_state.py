@@ -88,7 +88,7 @@ class AuthenticationState:
             self._replace({**given, **kept})
 
     def note(self, told: Authentication) -> None:
-        """Update one scope."""
+        """Replace one scope with a newer value."""
         with self._lock:
             if not is_older(told, self._scopes.get(told.scope)):
                 self._replace({**self._scopes, told.scope: told})

@@ -179,7 +179,7 @@ class HttpCaller:
             what = f"its certificate is not trusted: {error.verify_message}"
             raise UnreachableError(what, where=where, hint=hint) from None
         except OSError as error:
-            raise UnreachableError(f"nobody answers: {error}", where=where) from None
+            raise UnreachableError(f"no server answers: {error}", where=where) from None
         with self._lock:
             if self.is_closed:
                 raise ConnectionLostError("this client was closed")

@@ -73,9 +73,9 @@ class KeyLease:
 
 
 class ReceivingLease(KeyLease):
-    """The lease of authentication keys, for what comes in: a receiver's packets, an adapter's repair requests. From
-    start() to stop(), a thread sets `flag`, which the authenticators of the node share, and logs changes. Without the
-    thread, call check() periodically."""
+    """The lease of authentication keys for receiving: a receiver's packets, an adapter's repair requests. From start()
+    to stop(), a thread sets `flag`, which the authenticators of the node share, and logs changes. Without the thread,
+    call check() periodically."""
 
     def __init__(self, clock: BootClock | None = None, *, use: str = "receiving", **who: str) -> None:
         super().__init__(use, clock)

@@ -145,7 +145,7 @@ class TokenWatch:
             self._on_revoked(each)
 
     def _watch(self) -> None:
-        after: int | None = None  # not known: everything is to be asked for
+        after: int | None = None  # the position is unknown: request the whole state
         while not self._is_stopped.is_set():
             try:
                 after = self._begin() if after is None else self._follow(after)
@@ -154,7 +154,7 @@ class TokenWatch:
                     self._learned.take()  # the server's answer is newer
                 self.trouble = self.gate.why_not = ""
             except ForbiddenError as error:
-                if self.trouble != ROLE_MISSING:  # once: it is asked again and again
+                if self.trouble != ROLE_MISSING:  # log it once, because the request is repeated
                     log.error("verification_refused", error=str(error), hint=ROLE_HINT)
                 self._note_trouble(ROLE_MISSING)
             except PenstockError as error:

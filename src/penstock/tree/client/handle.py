@@ -70,7 +70,7 @@ class StreamHandle:
         self._loop.call_soon_threadsafe(lambda: self._runner.carry_out_all(self._client.renew(token)))
 
     def fail(self, error: PenstockError) -> None:
-        """End it with this error."""
+        """End the stream with this error."""
         with self._changed:
             if self._error is None:
                 self._error = error

@@ -31,8 +31,8 @@ def give_order(
     guard: Guard | None = None,
     **order: Any,
 ) -> None:
-    """Returns when the agent has taken the order; a PenstockError says why it does not. `order`: party, place, topics,
-    reason."""
+    """Returns when the agent has accepted the order; a PenstockError has the reason of a refusal. `order`: party,
+    place, topics, reason."""
     asyncio.run(order_agent(agent, Order(1, action, **order), name=name, tree=tree, token=token, guard=guard))
 
 
@@ -91,7 +91,7 @@ class _Ordering:
             self._done(error)
 
     def writable(self, link: Link) -> None:
-        """There is nothing more to say."""
+        """An operator has no further messages to send."""
 
     def lost(self, link: Link, error: PenstockError) -> None:
         self._done(error)

@@ -53,7 +53,7 @@ class StreamStatistics(msgspec.Struct, frozen=True):
     messages: int
     """Given to the application."""
     duplicates: int
-    """Messages that had come before, over another link."""
+    """Messages that had already arrived on another link."""
     lost: int
     """Loss receipts so far; `losses` has the newest."""
     conflated: int
@@ -84,7 +84,7 @@ def position(since: Since) -> tuple[Position, dict[str, Position]]:
         case datetime():
             raise ConfigurationError("a time without a zone", hint="datetime.now(UTC), for example")
     raise ConfigurationError(
-        f"{since!r} is no place to begin", hint='a sequence, a datetime, a timedelta, "oldest" or "live"'
+        f"{since!r} is not a start position", hint='a sequence, a datetime, a timedelta, "oldest" or "live"'
     )
 
 
@@ -149,7 +149,7 @@ class StreamSubscription(StreamHandle):
             self._check()
 
     def batches(self, timeout: float | None = None) -> Iterator[list[Readable]]:
-        """What comes, many messages at a time, until nothing came for `timeout` seconds or it is cancelled."""
+        """Yield messages in batches, until none arrives for `timeout` seconds or the subscription is cancelled."""
         heard = time.monotonic()
         while not self._is_closed:
             self._wait(SLICE_SECONDS)
@@ -171,7 +171,7 @@ class StreamSubscription(StreamHandle):
 
     @property
     def losses(self) -> list[Receipt]:
-        """Proof of what was not seen, oldest first."""
+        """Loss receipts, oldest first."""
         return self._record.losses
 
     @property
@@ -185,7 +185,7 @@ class StreamSubscription(StreamHandle):
 
     @property
     def waiting(self) -> int:
-        """Messages that have come and were not read."""
+        """Number of messages that have arrived and were not read."""
         return len(self._inbox)
 
     def positions(self) -> dict[str, Position]:
@@ -313,7 +313,7 @@ class StreamSubscription(StreamHandle):
 
 def no_models(model_id: int, version: int) -> MessageModel:
     """Model lookup without an administration server: only shipped models are known."""
-    raise ModelError(f"nobody knows model {model_id}")
+    raise ModelError(f"model {model_id} is unknown")
 
 
 def checked(topics: tuple[str, ...], where: str | None) -> None:
@@ -321,7 +321,7 @@ def checked(topics: tuple[str, ...], where: str | None) -> None:
     if not topics:
         raise LocalProtocolError("a subscription needs topics", hint="'>' is everything")
     if all(Interest.parse(topic).negative for topic in topics):
-        raise LocalProtocolError("a subscription needs something that is wanted", hint="'>' is everything")
+        raise LocalProtocolError("a subscription needs a topic that is not negative", hint="'>' is everything")
     if where is not None and len(where) > WHERE_SIZE_MAX:
         raise LimitError(f"a condition of {len(where)} characters", hint=f"at most {WHERE_SIZE_MAX}")
 

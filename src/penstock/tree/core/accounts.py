@@ -15,7 +15,7 @@ from penstock.tree.core.infostream import Diverged, Gone, Info, Lagging, ParentF
 from penstock.tree.core.kernel.notices import LinkState
 
 NeighbourRole: TypeAlias = Literal["parent", "agent", "standby", "peer", "subscriber", "publisher", "operator"]
-"""What a neighbour is to this agent."""
+"""The relation of a neighbour to this agent."""
 
 
 class LinkActivity(msgspec.Struct):
@@ -87,7 +87,7 @@ class Accounts:
             activity.published += messages
 
     def informed(self, info: Info, links: Iterable[int]) -> None:
-        """This message was sent on the infostream."""
+        """Count a message sent on the infostream."""
         match info:
             case ParentFound():
                 self.parents_found += 1

@@ -305,7 +305,7 @@ class DistributionAgent:
             self.downstream.refuse(link, refusal)
             return
         for child in self.downstream.replaced_by(party):
-            self._end_child(child.link, Refused("replaced", f"{party.name} came again"))
+            self._end_child(child.link, Refused("replaced", f"{party.name} has opened a newer link"))
         child = self.downstream.admit(link, party, through)
         match party.role:
             case "publisher":
@@ -525,7 +525,7 @@ class DistributionAgent:
             self.environment.counters.add("messages_skipped", cause=error.cause)
             return
         if heard.publisher_id != id_of(name):
-            self._misbehaved(link, f"{name} speaks on the infostream of another")
+            self._misbehaved(link, f"{name} sent a message on the infostream of another agent")
             return
         self.outbox.instruct(Informed("heard", link, name, heard.info))
         self._informed(link, heard.info)
@@ -703,7 +703,7 @@ class DistributionAgent:
         self.downstream.heartbeat()
         silence_ns = CHILD_SILENCES * self.environment.config.silence_ms * NS_PER_MS
         for child in self.downstream.ping(silence_ns):
-            self._end_child(child.link, Refused("silent", "nothing was heard"))
+            self._end_child(child.link, Refused("silent", "no data arrived within the time limit"))
         standby_place = self.membership.standby_place
         is_probe_due = self._heartbeats % PROBE_HEARTBEATS == 0 and not self.children.of_role("standby")
         if self.membership.role == "root" and standby_place and is_probe_due:

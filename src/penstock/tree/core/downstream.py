@@ -93,7 +93,7 @@ class Downstream:
             return Refused("tree", f"this is an agent of {config.tree}, not of {party.tree}")
         if membership.role in ("standby", "fenced"):
             elsewhere = membership.root_place if membership.role == "standby" else membership.standby_place
-            why = f"{config.name} serves nobody: it is {membership.role}"
+            why = f"{config.name} accepts no children: its role is {membership.role}"
             return Refused(membership.role, why, place=elsewhere)
         if party.role in AGENT_ROLES:
             return self._agent_refusal(party)
@@ -107,16 +107,16 @@ class Downstream:
     def _agent_refusal(self, party: Party) -> Refused | None:
         membership, config = self._membership, self._environment.config
         if not self.is_agent_of_tree(party):
-            return Refused("not-allowed", f"{party.name} is no agent here")
+            return Refused("not-allowed", f"{party.name} is not a permitted agent here")
         if party.name in membership.path:
-            return Refused("cycle", f"{party.name} is above {config.name}, or is it")
+            return Refused("cycle", f"{party.name} is in the path from the root to {config.name}")
         if party.role == "standby" and membership.role != "root":
-            return Refused("not-root", "a standby is the root's", place=membership.root_place)
+            return Refused("not-root", "a standby connects to the root", place=membership.root_place)
         if party.role == "peer" and self._has_preferred_link_to(party.name):
             return Refused("peered", f"{config.name} has a link to {party.name} already")
         names = " ".join((*membership.path, party.name))
         if len(membership.path) >= PATH_MAX or len(names.encode()) > TEXT_SIZE_MAX:
-            return Refused("depth", f"the tree is {len(membership.path)} agents deep here")
+            return Refused("depth", f"the path from the root already has {len(membership.path)} agents")
         return self._limit_refusal()
 
     def _publisher_refusal(self, party: Party, *, is_id_taken: bool) -> Refused | None:
@@ -124,7 +124,7 @@ class Downstream:
         if membership.role != "root":
             return Refused("not-root", "publishers go to the root", place=membership.root_place)
         if not party.publisher_id:
-            return Refused("publisher", "a publisher has an id")
+            return Refused("publisher", "a publisher needs an id")
         if is_id_taken or any(_is_id_of_another(each.party, party) for each in self._children):
             return Refused("publisher", "another party publishes with this id")
         if party.term > membership.term:
@@ -212,7 +212,7 @@ class Downstream:
         if stream is None:
             code, why = ("unknown-stream", "there is no stream")
             if not self._membership.is_rooted:
-                code, why = ("not-rooted", "no root, no stream")
+                code, why = ("not-rooted", "without a root there is no stream")
             self.refuse(child.link, Refused(code, f"{why} {message.stream!r}", message.number))
             return
         if message.number in child.legs or not message.number or self._has_too_many_legs(child):

@@ -70,7 +70,8 @@ def granted(grants: tuple[Grant, ...] | None, denied: tuple[str, ...], wants: It
                 )
             found[narrow] = None
     if not found:
-        raise NotEntitledError("nothing of it is granted", hint="the administration server knows what is")
+        what = "no part of the subscription is granted"
+        raise NotEntitledError(what, hint="see the policy of the administration server")
     return tuple(found)
 
 

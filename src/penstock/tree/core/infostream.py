@@ -288,17 +288,17 @@ def decode_info(packet: bytes) -> ReceivedInfo:
     """Decode a packet of stream 0. Raise PacketError if it is unknown or invalid."""
     whole = decode(packet)
     if whole.group != STREAM or len(whole) != 1:
-        raise PacketError("is no message of an infostream", cause=Cause.MESSAGE, where="infostream")
+        raise PacketError("is not a message of an infostream", cause=Cause.MESSAGE, where="infostream")
     message = whole[0]
     kind = _BY_TOPIC.get(message.topic)
     if kind is None or message.model_id != model_of(kind).id:
-        raise PacketError(f"says nothing known: {message.topic[:80]!r}", cause=Cause.MESSAGE, where="infostream")
+        raise PacketError(f"has an unknown topic: {message.topic[:80]!r}", cause=Cause.MESSAGE, where="infostream")
     try:
         record = model_of(kind).view(bytes(message.payload), message.model_version)
         values = {field.name: _read(field, getattr(record, field.name)) for field in _FIELDS[kind]}
         return ReceivedInfo(whole.publisher_id, whole.sequence, msgspec.convert(values, kind))
     except (PenstockError, msgspec.ValidationError) as error:
-        raise PacketError(f"is no {kind.kind}: {error}", cause=Cause.MESSAGE, where="infostream") from None
+        raise PacketError(f"is not a valid {kind.kind}: {error}", cause=Cause.MESSAGE, where="infostream") from None
 
 
 def model_of(kind: type[Info]) -> MessageModel:

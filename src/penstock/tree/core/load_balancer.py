@@ -1,4 +1,5 @@
-"""LoadBalancer: moves children to another agent, because an operator says so or because this agent is busy (TREE-7)."""
+"""LoadBalancer: moves children to another agent, because an operator orders it or because this agent is busy
+(TREE-7)."""
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.tree.core.children import ChildTable

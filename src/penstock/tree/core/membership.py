@@ -69,7 +69,7 @@ class Membership:
         return (self.path, self.is_rooted, self.term) != before
 
     def learn_root(self, term: int, root_place: str, standby_place: str) -> bool:
-        """True if this is news."""
+        """Set the addresses of the root and its standby. True if they have changed."""
         if term < self.term or (root_place, standby_place) == (self.root_place, self.standby_place):
             return False
         self.root_place, self.standby_place, self.term = root_place, standby_place, term

@@ -47,7 +47,7 @@ class ConnectionAttempt(msgspec.Struct):
 
 
 class ParentReady(NamedTuple):
-    """The parent's link brings everything live, or a search or move is over: go on with what waited for that."""
+    """The parent's link brings everything live, or a search or move is over: continue the work that waited for it."""
 
 
 class PeerConnected(NamedTuple):
@@ -99,7 +99,7 @@ class ParentSelection:
         self._rounds = 0
         self._retry_ns: int | None = None
         self._heard = (0, 0)
-        """Bytes that came from the parent, and the time since when that is so."""
+        """Number of bytes received from the parent, and the time of the last change."""
         self._next_path: tuple[tuple[str, ...], int] = ((), 0)
         """Path and term of the agent that is about to be the parent."""
         self.place = ""
@@ -107,7 +107,7 @@ class ParentSelection:
         self.home: Neighbour | None = None
         """The parent to return to after a move."""
         self.alternates: tuple[Neighbour, ...] = ()
-        """Siblings of the parent, as the parent said."""
+        """Siblings of the parent, as reported by the parent."""
         self.lost_ns = 0
         self.token = ""
         """This agent's own token, for the agents above."""
@@ -401,7 +401,7 @@ class ParentSelection:
             self.move(self.home.place, None)
 
     def _begin_move(self, attempt: ConnectionAttempt, message: Welcome) -> None:
-        """The new link brings everything from this agent's position on; until then the old link goes on."""
+        """The new link brings everything from this agent's position on; until then the old link stays in use."""
         assert attempt.link is not None
         attempt.is_welcome = True
         self._events += self._upstream.begin_move()

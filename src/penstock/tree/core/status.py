@@ -1,4 +1,4 @@
-"""How an agent is, as its operator sees it."""
+"""The status of an agent, for its operator."""
 
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
@@ -19,7 +19,7 @@ class StreamStatus(msgspec.Struct, frozen=True):
     last: int
     """The sequence of the newest message."""
     kept_after: int
-    """What came after this sequence is in memory."""
+    """Messages after this sequence are in memory."""
     duplicates: int
 
 
@@ -32,7 +32,7 @@ class LinkStatus(msgspec.Struct, frozen=True):
     """"parent", or as what it logged in."""
     place: str
     home: str
-    """The agent that sent it here for the time being."""
+    """The agent that moved it here temporarily."""
     waiting_bytes: int
     packets_out: int
     bytes_out: int
@@ -55,21 +55,21 @@ class AgentStatus(msgspec.Struct, frozen=True):
     """From the root to this agent."""
     control_port: int
     is_in_touch: bool
-    """Whether the administration server answers; true where there is none."""
+    """True if the administration server answers, or if there is none."""
     is_storing: bool
-    """Whether the disk takes what comes; true where nothing is kept."""
+    """True if the disk accepts data, or if the agent stores nothing."""
     load_percent: int
-    """How busy its process is, of one core."""
+    """CPU load of the agent's process, in percent of one core."""
     streams: list[StreamStatus]
     links: list[LinkStatus]
-    """Those that have been here longest, where there are very many."""
+    """If there are very many links, those that have existed longest."""
     child_count: int
     happenings: list[Happening]
-    """The newest of the infostream, oldest first."""
+    """The newest messages of the infostream, oldest first."""
     is_degraded: bool = False
-    """Of a root with synchronous replication: whether it acknowledges messages that no standby has."""
+    """For a root with synchronous replication: True if it acknowledges messages that no standby has."""
     why_alone: str = ""
-    """Of an agent without a parent: where it looked last, and why it did not come to be below that one."""
+    """For an agent without a parent: where it looked last, and why that agent did not become the parent."""
 
 
 def gauges_of(status: AgentStatus) -> dict[str, float]:

@@ -131,8 +131,8 @@ class Upstream:
     # Streams
 
     def learn(self, info: StreamInfo, *, is_from_peer: bool = False) -> list[StreamLearned]:
-        """A stream exists upstream. If a newer term began before the last message here, the rest is taken back. Within
-        a known term only the parent changes the topics, because two peers could contradict each other for ever."""
+        """A stream exists upstream. If a newer term began before the last message here, the rest is withdrawn. Within a
+        known term only the parent changes the topics, because two peers could contradict each other for ever."""
         counters = self._environment.counters
         if self._membership.role == "root" or not info.number:  # a root defines streams itself; 0 is the infostream
             counters.add("messages_skipped", cause=Cause.UNEXPECTED)
@@ -192,7 +192,7 @@ class Upstream:
         return self._open(stream, self.link, (WHOLE_STREAM,) if is_many else wants, after, child=child)
 
     def close_relay(self, stream: int, child: ChildKey) -> bool:
-        """True if there was one."""
+        """Close the child's relay. True if there was one."""
         relay = self.feed(stream).relay(child)
         return relay is not None and bool(self._close([relay]))
 

@@ -1,1 +1,1 @@
-"""What runs an agent: sockets, threads, disks. driver.py is the way in."""
+"""Drivers of an agent: sockets, threads, disks. Read driver.py first."""

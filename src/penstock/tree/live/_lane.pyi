@@ -15,16 +15,16 @@ class Lane:
         writes it."""
 
     def close(self, link: int) -> None:
-        """Nothing more is read from its socket or sent. Nothing happens if the lane does not have it."""
+        """Stop reading from and writing to the link's socket. No effect if the lane does not have it."""
 
     def wake(self) -> None:
-        """Have run() return."""
+        """Make run() return."""
 
     def cork(self) -> None:
-        """What comes to wait from now on need not wake run(): the caller sends it soon."""
+        """Do not wake run() for data queued from now on: the caller calls send() soon."""
 
     def send(self) -> None:
-        """Send what waits, in the caller's thread: to some. If it is for more, that is for run()."""
+        """Send waiting data in the caller's thread, to a few links; run() sends to the others."""
 
     def run(self, timeout_ns: int) -> bool:
         """Move data until the time is over, or wake() was called, or there is something new for Python: then it is true

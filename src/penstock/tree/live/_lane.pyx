@@ -54,18 +54,18 @@ from penstock.base.errors import LocalProtocolError
 cdef enum:
     RECEIVE_SIZE = 262_144
     SEND_SIZE = 262_144
-    EVENTS_MAX = 256        # sockets that the kernel tells of at a time
-    SENDS_MAX = 64          # links that are sent something before others may have the mutex
-    LEFT_KEPT = 4_096       # bytes of memory that a link keeps when nothing is left
+    EVENTS_MAX = 256        # sockets that the kernel reports at a time
+    SENDS_MAX = 64          # links served before other threads may have the mutex
+    LEFT_KEPT = 4_096       # bytes of memory that an idle link keeps
     NS_PER_MS = 1_000_000
     NOTES_SIZE_MAX = 16_777_216 # bytes of control frames and a publisher's blocks that wait for Python
-    NOTES_MAX = 65_536          # and how many they are
+    NOTES_MAX = 65_536          # and their number
     REST_US = 200
-    BELL_KEY = 0xFFFFFFFF   # no link has such a key: slots are fewer
+    BELL_KEY = 0xFFFFFFFF   # not the key of any link: slots are fewer
 
 
 cdef inline uint64_t key_of(uint32_t slot, uint64_t number) noexcept nogil:
-    """What the kernel says of which socket; another link in the same slot has another."""
+    """The key of a socket in events of the kernel; another link in the same slot has another key."""
     return number << 32 | slot
 
 
@@ -127,7 +127,7 @@ cdef class Lane:
                     self.fanout.accept_bytes(slot, &begun[0], begun.shape[0])
 
     def close(self, uint64_t link) -> None:
-        """Nothing more is read from its socket or sent. Nothing happens if the lane does not have it."""
+        """Stop reading from and writing to the link's socket. No effect if the lane does not have it."""
         cdef uint32_t slot
         cdef Link *closed
         with self.fanout:
@@ -145,17 +145,17 @@ cdef class Lane:
             closed.left_begin = closed.left_end = closed.left_capacity = 0
 
     def wake(self) -> None:
-        """Have run() return."""
+        """Make run() return."""
         self._is_rung = True
         os.eventfd_write(self._bell, 1)
 
     def cork(self) -> None:
-        """What comes to wait from now on need not wake run(): the caller sends it soon."""
+        """Do not wake run() for data queued from now on: the caller calls send() soon."""
         with self.fanout:
             self.fanout.is_corked = True
 
     def send(self) -> None:
-        """Send what waits, in the caller's thread: to some. If it is for more, that is for run()."""
+        """Send waiting data in the caller's thread, to a few links; run() sends to the others."""
         with self.fanout:
             self.fanout.is_corked = False
             with nogil:
@@ -190,7 +190,7 @@ cdef class Lane:
             mutex_release(&self.fanout.mutex)
 
     cdef bint has_news(self, int64_t now_ns) noexcept nogil:
-        """Whether there is something for Python that it has not been told of. Then it has."""
+        """True once if there is something new for Python."""
         cdef bint is_new = self.fanout.notes.count and self.fanout.notes.total != self._notes_told
         is_new = is_new or (self.fanout.ready_count and self.fanout.ready_total != self._ready_told)
         self._notes_told = self.fanout.notes.total
@@ -198,20 +198,20 @@ cdef class Lane:
         return is_new or (self.fanout.intake is not None and self.fanout.intake.is_due(now_ns))
 
     cdef int64_t untold_in_ns(self, int64_t now_ns) noexcept nogil:
-        """In what time Python is to be told what an intake has taken."""
+        """Time until the intake's messages must be reported to Python."""
         cdef int64_t due_ns = 0
         if self.fanout.intake is not None and not self.fanout.intake.is_told:
             due_ns = self.fanout.intake.due_ns
         return max(due_ns - now_ns, <int64_t>0) if due_ns else INT64_MAX
 
     cdef void rest(self) noexcept nogil:
-        """Python is behind with what it was told: nothing more is read before it has seen to it."""
+        """Python has not handled earlier reports: read nothing more before it has."""
         mutex_release(&self.fanout.mutex)
         usleep(REST_US)
         mutex_acquire(&self.fanout.mutex)
 
     cdef int wait(self, int64_t timeout_ns) except -1 nogil:
-        """For sockets that have something or take something again."""
+        """Serve sockets that have data, or have room again."""
         cdef epoll_event events[EVENTS_MAX]
         cdef int index, count
         self.fanout.is_lane_asleep = timeout_ns > 0
@@ -262,7 +262,7 @@ cdef class Lane:
     # Sending
 
     cdef void send_some(self, uint32_t turns) noexcept nogil:
-        """So many of those who have something get one turn; who has more is left for the next."""
+        """Give a bounded number of links one turn each; the others wait for the next turn."""
         cdef uint32_t slots[SENDS_MAX]
         cdef uint32_t count, index
         while turns and self.fanout.lane_count:
@@ -284,7 +284,7 @@ cdef class Lane:
         self.arm(slot)
 
     cdef bint send_left(self, uint32_t slot) noexcept nogil:
-        """Whether nothing is left."""
+        """True if nothing is left."""
         cdef Link *link = &self.fanout.link_table[slot]
         cdef ssize_t sent
         if link.left_begin == link.left_end:
@@ -306,7 +306,7 @@ cdef class Lane:
         return True
 
     cdef bint send_frames(self, uint32_t slot) noexcept nogil:
-        """Whether the socket took what it was given; what it did not take is left."""
+        """True if the socket accepted all data; the rest is kept."""
         cdef Link *link = &self.fanout.link_table[slot]
         cdef Pieces pieces
         cdef msghdr message
@@ -329,7 +329,7 @@ cdef class Lane:
         return not link.is_blocked and not link.is_over
 
     cdef void fail(self, uint32_t slot, int error) noexcept nogil:
-        """Of a socket that only has no room, or nothing to read, that is noted; else the link is over."""
+        """If the socket only has no room, or no data to read, note that; otherwise the link ends."""
         cdef Link *link = &self.fanout.link_table[slot]
         if error == EAGAIN or error == EINTR:
             return
@@ -337,7 +337,7 @@ cdef class Lane:
         link.is_blocked = True
 
     cdef void arm(self, uint32_t slot) noexcept nogil:
-        """Have the kernel tell what is worth telling."""
+        """Register the events of interest with the kernel."""
         cdef Link *link = &self.fanout.link_table[slot]
         cdef uint32_t wanted = 0 if is_stopped(link) else EPOLLIN
         cdef epoll_event event
@@ -375,7 +375,7 @@ cdef inline msghdr make_message(Pieces *pieces) noexcept nogil:
 
 
 cdef bint keep_left(Link *link, const Pieces *pieces, uint64_t sent) noexcept nogil:
-    """What the socket has not taken; False without memory."""
+    """Keep the data that the socket did not accept; False without memory."""
     cdef uint64_t size = pieces.size - sent, skipped
     cdef int index
     cdef void *bigger

@@ -68,8 +68,8 @@ class PartyAccess(LoginAccess[Login, Rights]):
             raise _not_listed(name, "agents")
         if self._agents[name] != subject:
             raise NotEntitledError(
-                f"the agent {name} shows a token of {subject}, and has that of {self._agents[name]} here",
-                hint=f'agents = {{ {name} = "{subject}" }} would let it',
+                f"agent {name} presents a token of {subject}, but is assigned to {self._agents[name]}",
+                hint=f'agents = {{ {name} = "{subject}" }} would permit it',
             )
 
 

@@ -18,7 +18,7 @@ from penstock.tree.core.kernel._fanout import Fanout
 from penstock.tree.live._lane import Lane
 
 TURN_NS = 1_000_000_000
-"""How long the thread stays in compiled code at most, when nothing is for Python."""
+"""Maximum time of one call of compiled code, if there is nothing for Python."""
 
 
 class Carrier:
@@ -50,7 +50,7 @@ class Carrier:
         return link in self._sockets
 
     def give_back(self, link: int) -> None:
-        """Nothing more is read from it or sent here. Nothing happens if it was not taken over."""
+        """Stop reading from and writing to the link. No effect if it was not taken over."""
         if (sock := self._sockets.pop(link, None)) is not None:
             self._lane.close(link)
             sock.close()

@@ -170,7 +170,7 @@ class LiveAgent:
             self._runner.handle(Stop("the agent ends"))
 
     def _stop_core(self) -> None:
-        """After the links, whose last notices the core handles first."""
+        """Stop the core after the links: it handles their last notices first."""
         if not self._running.has_failed:
             self._runner.handle(Noticed())
         self._runner.stop()
@@ -181,12 +181,12 @@ class LiveAgent:
 
     @property
     def place(self) -> str:
-        """Where children connect."""
+        """The address where children connect."""
         return self.config.control.advertised or f"{self.config.control.host}:{self._links.port}"
 
     @property
     def own_token(self) -> str:
-        """With which a publisher of this process is let in; it never leaves it."""
+        """The token that admits publishers of this process; it stays in the process."""
         return self._own_token
 
     def reload(self, config: AgentConfig) -> None:
@@ -225,7 +225,7 @@ class LiveAgent:
         if order.action in ("move", "return") and order.party not in children:
             return Refused("party", f"{order.party} is not below {self.config.name}", order.number)
         if order.action == "promote" and self._core.membership.role != "standby":
-            return Refused("role", f"{self.config.name} is no standby", order.number)
+            return Refused("role", f"{self.config.name} is not a standby", order.number)
         self._tell(event_of(order))
         return Ordered(order.number)
 
@@ -277,7 +277,7 @@ class LiveAgent:
         self._running.note(info.kind, what, direction=informed.direction, party=informed.party)
         log.info("infostream", direction=informed.direction, party=informed.party, kind=info.kind, what=what)
 
-    # What parties may have
+    # Rights of parties
 
     def _revoke(self, event: Revoked) -> None:
         for party in self._access.bearers(event.subscription_id):
@@ -318,7 +318,7 @@ class LiveAgent:
         if storing.is_storing:
             storing.store.note_publishers(self._core.sequencer.replica.publishers)
 
-    # How it is
+    # Status
 
     def status(self, links_max: int = STATUS_LINKS_MAX) -> AgentStatus:
         """Return the status with at most `links_max` links. May be called in any thread."""

@@ -22,7 +22,7 @@ from penstock.tree.live.stream_store import Portion, StreamStore
 
 RETRY_SECONDS = 0.1
 READS_MAX = 8
-"""At a time; others wait for theirs."""
+"""Concurrent requests; others wait."""
 
 log = logger("tree.storing")
 
@@ -56,7 +56,7 @@ class Storing:
 
     @property
     def is_storing(self) -> bool:
-        """Whether the disk takes what comes."""
+        """True if the disk accepts data."""
         return not self._waiting and not self._is_holding
 
     def define(self, info: StreamInfo) -> None:
@@ -83,7 +83,7 @@ class Storing:
         except JournalError as error:
             log.error("not_closed", code=error.code, error=str(error))
 
-    # Publishers wait while anything does
+    # Publishers wait while any append does.
 
     def _have_wait(self) -> None:
         self._is_holding = True
@@ -157,7 +157,7 @@ class Storing:
         try:
             self._await_sync(stream, through)
         except PenstockError as error:
-            log.debug("sync_not_awaited", error=str(error))  # it has been cut off
+            log.debug("sync_not_awaited", error=str(error))  # it was truncated
             self._unsynced.discard((stream, through))
             self._go_on()
 
@@ -191,13 +191,13 @@ class Storing:
             return request.after
         try:
             return max(self.store.find_time(request.stream, request.time_ns), request.after)
-        except JournalCorruptError as error:  # nobody knows where: with the oldest, rather than too late
+        except JournalCorruptError as error:  # the place is unknown: begin with the oldest rather than too late
             log.error("time_not_found", stream=request.stream, error=str(error))
             return request.after
 
 
 def parts_of(request: Append, size_max: int) -> list[Append]:
-    """The same in pieces that the tail has room for."""
+    """Append the packets in parts for which the tail has room."""
     sizes = request.sizes
     if int(sizes.sum()) <= size_max:
         return [request]

@@ -114,7 +114,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
             self._dialling.dial(attempt, place)
 
     def end(self, number: int) -> None:
-        """When what waits for it is sent, or cannot be sent soon."""
+        """End the link when its waiting data is sent, or cannot be sent soon."""
         link = self.links.get(number)
         if link is None:
             return
@@ -137,7 +137,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         """True if something is still to be sent."""
         try:
             return self._fanout.link(number).waiting > 0
-        except PenstockError:  # nobody knows it any more
+        except PenstockError:  # the core has forgotten it
             return False
 
     async def _let_out(self) -> None:
@@ -157,7 +157,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         self.note_refusal(link, refusal)
         try:
             self._fanout.say(number, self.frame(refusal))
-        except PenstockError as error:  # it takes nothing any more, or is gone already
+        except PenstockError as error:  # it accepts no data any more, or is gone already
             log.info("refusal_not_said", address=link.address, error=str(error))
         self._fanout.stop(number)
         self.end(number)
@@ -186,7 +186,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
 
     def pump(self) -> None:
         """Write waiting bytes to links that take them; tell the core what the fan-out has for it."""
-        self._is_pump_due = True  # what follows asks for nothing more than this
+        self._is_pump_due = True  # this call already does what follows requests
         if not self._is_closing and self._fanout.has_notices():
             self._tell(Noticed())
         self._is_pump_due = False
@@ -219,7 +219,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
                 self._blocked.add(number)
                 return
 
-    # What links tell
+    # Events of links
 
     def link_opened(self, attempt: int, link: Link, peer: Peer) -> None:
         self.links[link.number] = link

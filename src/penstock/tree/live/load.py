@@ -8,11 +8,11 @@ from penstock.tree.core.events import Busy
 
 INTERVAL_SECONDS = 1.0
 STEP_PERCENT = 5
-"""What is worth telling."""
+"""Minimum change that is reported."""
 
 
 async def watch_load(tell: Callable[[Busy], None]) -> None:
-    """Of one core, for ever."""
+    """The load in percent of one core, measured without end."""
     before = time.process_time(), time.monotonic()
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)

@@ -1,4 +1,4 @@
-"""What a root or standby has on its disk besides journals: which streams there are, and how far publishers were."""
+"""The register of a root or standby on its disk, besides journals: the streams, and the positions of publishers."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -19,13 +19,13 @@ class Register(msgspec.Struct, frozen=True):
 
 class Publishers(msgspec.Struct, frozen=True):
     through: dict[int, int]
-    """By stream, the last sequence whose publisher is accounted for."""
+    """By stream: the last sequence whose publisher is included."""
     numbers: dict[int, int]
-    """By publisher, up to where all its messages are kept."""
+    """By publisher: the number up to which all its messages are stored."""
     beyond: dict[int, list[int]] = {}
-    """And which are kept beyond that."""
+    """By publisher: stored numbers above that."""
     bearers: dict[int, str] = {}
-    """And whose it is, as far as that is known."""
+    """By publisher: its client, if known."""
 
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What an agent's core shows of itself, as its operator sees it; in any thread."""
+"""The status of an agent's core for its operator; may be read in any thread."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -13,7 +13,7 @@ from penstock.tree.core.streams import Stream
 
 
 def observed(core: DistributionAgent, links_max: int, **facts: Any) -> AgentStatus:
-    """With at most so many links; `facts` are what only the driver knows."""
+    """The status with at most this number of links; `facts` are known only to the driver."""
     membership, fanout, config = core.membership, core.fanout, core.environment.config
     children = list(core.children)
     upward = [link for link in fanout.links() if link not in core.children] if links_max else []
@@ -51,7 +51,7 @@ def _link(
 ) -> LinkStatus | None:
     try:
         state = fanout.link(link)
-    except PenstockError:  # it is gone meanwhile
+    except PenstockError:  # it has ended in the meantime
         return None
     held = list((legs or {}).values())
     return LinkStatus(

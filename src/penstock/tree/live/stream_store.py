@@ -54,9 +54,9 @@ class Portion(msgspec.Struct, frozen=True):
 
     packets: bytes
     after: int
-    """The sequence before the first of them."""
+    """The sequence before the first packet."""
     through: int
-    """The sequence of the last; `after` if there is none."""
+    """The sequence of the last packet; `after` if there is none."""
 
 
 class StreamStore:
@@ -72,9 +72,9 @@ class StreamStore:
     ) -> None:
         self.term = 0
         self.is_root = False
-        """Whether the tree was ruled from here."""
+        """True if this node was the root of the tree."""
         self.publishers = PublisherPositions()
-        """How far publishers were when the store was opened."""
+        """The positions of publishers when the store was opened."""
         self._directory = directory
         self._tree = tree
         self._retention = {each.name: each for each in streams}
@@ -119,7 +119,7 @@ class StreamStore:
         return store
 
     def close(self) -> None:
-        """Bring everything to the disk and let go of it; a JournalError says what could not be."""
+        """Write everything to the disk and release it; a JournalError names what failed."""
         try:
             while self._journals:
                 self._journals.popitem()[1].close()
@@ -148,7 +148,7 @@ class StreamStore:
             self._open_journal(info.number)
 
     def begin_term(self, term: int, *, is_root: bool | None = None) -> None:
-        """`is_root`: whether it is ruled from here in this term; None: as before."""
+        """`is_root`: True if this node is the root in this term; None: as before."""
         self.term = max(self.term, term)
         self.is_root = self.is_root if is_root is None else is_root
         register = Register(self._tree, self.term, list(self._streams.values()), self.is_root)
@@ -205,7 +205,7 @@ class StreamStore:
             self._tail.write(memoryview(packets)[begin:end])
 
     def cut(self, number: int, after: int, *, first_sequence: int = 1) -> None:
-        """What was kept after this sequence is not part of the stream."""
+        """Records after this sequence are not part of the stream: remove them."""
         journal = self._journals[number]
         if after >= journal.next_sequence - 1:
             return
@@ -221,14 +221,14 @@ class StreamStore:
             journal.commit()
 
     def _settle(self) -> None:
-        """What the other half of the tail has is on the disk: then this one becomes the other."""
+        """The other half of the tail is on the disk: it becomes the half in use."""
         for number, through in self._settled.items():
             journal = self._journals[number]
             journal.commit(min(through, journal.next_sequence - 1))  # less, if it was cut
         self._settled = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
 
     def when_durable(self, number: int, sequence: int, call: Callable[[Exception | None], None]) -> None:
-        """`call` is made in another thread: when the packet is on the disk, or with the reason why it is not."""
+        """`call` is called in another thread: when the packet is on the disk, or with the error."""
         self._journals[number].when_durable(sequence).add_done_callback(lambda answer: call(answer_error(answer)))
 
     def read(self, number: int, after: int, bytes_max: int) -> Portion:
@@ -242,7 +242,7 @@ class StreamStore:
             return portion
 
     def find_time(self, number: int, time_ns: int) -> int:
-        """The sequence before the first packet that is not older than this."""
+        """The sequence before the first packet that is not older than this time."""
         with self._reading(number) as reader:
             self._journals[number].commit()
             reader.seek_time(time_ns)
@@ -250,7 +250,7 @@ class StreamStore:
             return int(batch.rows[0]["sequence"]) - 1 if len(batch) else reader.find_end() - 1
 
     def pass_damaged(self, number: int, after: int) -> int:
-        """The sequence after which it may be read on, if the packet behind this one cannot be."""
+        """The sequence after which reading can continue if the next packet is damaged."""
         with self._reading(number) as reader:
             return reader.next_segment(after + 1, self._journals[number].durable_sequence + 1) - 1
 
@@ -298,7 +298,7 @@ class StreamStore:
         self._tail.forget_others()
 
     def _is_of_now(self, packet: Packet) -> bool:
-        """Not of a term that ended before it: such were cut off, and others have their places."""
+        """False if the packet's term ended before it: such packets were removed, and others have their sequences."""
         info = self._streams.get(packet.group)
         begun = [] if info is None else [term for term, after in info.begins if after < packet.sequence]
         return not begun or packet.epoch == begun[-1]
@@ -314,7 +314,7 @@ class StreamStore:
             return
         register = read_document(path, Register)
         if register.tree != self._tree:
-            raise ConfigurationError(f"is of the tree {register.tree!r}, not of {self._tree!r}", where=str(path))
+            raise ConfigurationError(f"belongs to tree {register.tree!r}, not {self._tree!r}", where=str(path))
         self.term, self.is_root = register.term, register.is_root
         self._streams = {each.number: each for each in register.streams}
 

@@ -49,23 +49,23 @@ class Tail:
 
     @property
     def size_max(self) -> int:
-        """Of what is written at once."""
+        """Maximum size of one write."""
         return self._half_size - PACKET_HEADER_SIZE
 
     def packets(self) -> Iterator[Packet]:
-        """What is there of the last run, in no order; before anything is written."""
+        """The packets left by the last run, in no order; call before the first write."""
         for data in (*(path.read_bytes() for path in self._others), self._map[:]):
             half_size = len(data) // 2
             for half in (data[:half_size], data[half_size:]):
                 yield from _sound(half)
 
     def forget_others(self) -> None:
-        """Everything that files of other sizes have was taken."""
+        """The packets in files of other sizes have been stored: remove the files."""
         while self._others:
             self._others.pop().unlink()
 
     def make_room(self, size: int) -> None:
-        """Have a place for so many bytes: write() then finds it. Raises what `settle` raises."""
+        """Make room for this number of bytes: write() then finds it. Raises what `settle` raises."""
         if not self.memory.has_room(size):
             self._settle()
             self.memory.turn()
@@ -80,7 +80,7 @@ class Tail:
 
 
 def _sound(data: bytes) -> Iterator[Packet]:
-    """The packets from the beginning to the first that is none."""
+    """The packets from the beginning to the first invalid one."""
     at = 0
     while at + PACKET_HEADER_SIZE <= len(data):
         size = int.from_bytes(data[at + PACKET_SIZE_AT : at + PACKET_SIZE_AT + 4], "little")

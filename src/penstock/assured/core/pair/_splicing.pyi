@@ -17,8 +17,8 @@ def read_together(frame: bytes) -> tuple[int, bool]:
     """Return (number, True if it must be forgotten)."""
 
 def splice(frame: bytes, streamed: dict[tuple[int, int], Contents]) -> tuple[bytes, list[tuple[int, int]]]:
-    """Remove the parts that the other router already has from a RECORDS frame with its length. Return it with the
-    transactions of `streamed` in it, by publisher and number."""
+    """Remove the parts that the other router already has from a RECORDS frame with its length. Return the new frame,
+    and the transactions of `streamed` that it contains, by publisher and number."""
 
 def join(frame: bytes, held: dict[int, bytearray]) -> bytes:
     """Restore the RECORDS frame of a SPLICED one. Raises RemoteProtocolError."""

@@ -164,8 +164,8 @@ cdef class Splicing:
 
 
 def splice(bytes frame not None, dict streamed not None) -> tuple:
-    """Remove the parts that the other router already has from a RECORDS frame with its length. Return it with the
-    transactions of `streamed` in it, by publisher and number."""
+    """Remove the parts that the other router already has from a RECORDS frame with its length. Return the new frame,
+    and the transactions of `streamed` that it contains, by publisher and number."""
     cdef Splicing splicing = Splicing(frame)
     cdef uint64_t at = LENGTH_SIZE + RECORDS_HEAD_SIZE
     cdef RecordHead record

@@ -1,9 +1,9 @@
 """Transactions are sent to the standby while they are open, and buffered there until they end (REPL-10).
 
-What a transaction publishes follows it over the link at once (TOGETHER frames). When it is committed, its record goes
-as every record does, but for the contents that are there already: a SPLICED frame is a RECORDS frame whose missing
-parts are taken from what is held. So a commit is small, however large the transaction. Rolled back, it is forgotten
-there; with the link, or when the other router becomes active, so is everything that is held.
+What a transaction publishes follows it over the link at once (TOGETHER frames). When it is committed, its record is
+sent like any other, without the contents that the standby already has: a SPLICED frame is a RECORDS frame whose missing
+parts are taken from the buffered contents. So a commit is small, however large the transaction. Rolled back, it is
+forgotten there; with the link, or when the other router becomes active, so is everything that is held.
 
          0       1       2       3       4       5       6       7
        ┌───────┬───────┬───────────────┬───────────────────────────────┐

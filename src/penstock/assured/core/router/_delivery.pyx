@@ -183,7 +183,7 @@ def deliver_ready(Tables tables not None, uint32_t fetch_count_max, uint64_t fet
         index += 1
         endpoint = tables.endpoints[number]
         endpoint.is_ready = False
-        if not endpoint.is_used:  # it was deleted meanwhile
+        if not endpoint.is_used:  # the endpoint was deleted in the meantime
             free(endpoint.flows)
             free(endpoint)
             tables.endpoints[number] = NULL

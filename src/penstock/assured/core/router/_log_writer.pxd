@@ -12,25 +12,25 @@ from penstock.assured.core.router._containers cimport Bytes
 cdef struct Section:
     uint64_t first_sequence
     uint64_t size
-    uint64_t live_size              # of messages that some endpoint has
+    uint64_t live_size              # of messages with an endpoint
     uint64_t live_count
     int64_t begun_ns
     uint32_t first_message
 
 
 cdef class LogWriter:
-    cdef Bytes _pending                 # records for the journal
+    cdef Bytes _pending                 # pending records for the journal
     cdef uint32_t *_offsets
     cdef uint32_t *_sizes
     cdef uint64_t _capacity
-    cdef Section *_sections             # from the oldest that is kept
+    cdef Section *_sections             # beginning with the oldest one
     cdef uint32_t _section_count
     cdef uint32_t _section_capacity
     cdef readonly uint64_t rows         # pending records
-    cdef readonly bint is_grouping      # records go into one, of a transaction
+    cdef readonly bint is_grouping      # records are put into a transaction's record
     cdef readonly uint32_t section_first    # the number of the oldest section
     cdef readonly uint64_t size         # bytes of all sections
-    cdef readonly uint64_t live_size    # bytes of records of messages that are kept
+    cdef readonly uint64_t live_size    # bytes of live messages' records
     cdef readonly uint64_t next_sequence
     cdef readonly uint64_t section_size_max
 
@@ -43,7 +43,7 @@ cdef class LogWriter:
     cdef void clear(self) noexcept
     cdef int recovered(self, uint64_t sequence, uint32_t size, int64_t timestamp_ns) except -1
 
-    # The record of a transaction, which others are put into.
+    # The record of a transaction, which contains other records.
     cdef void begin_group(self) noexcept
     cdef uint8_t *group(self) noexcept
     cdef uint32_t group_size(self) noexcept

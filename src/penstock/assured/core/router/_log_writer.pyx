@@ -1,4 +1,4 @@
-"""Records for the journal and the sections of the log; _log_writer.pxd says what is in them."""
+"""Pending records for the journal, and the sections of the log; see _log_writer.pxd."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -13,7 +13,7 @@ from penstock.base.errors import LocalProtocolError
 
 
 cdef class LogWriter:
-    """A section that has `section_size_max` bytes is followed by another one."""
+    """Above `section_size_max` bytes, a section is followed by a new one."""
 
     def __cinit__(self, uint64_t section_size_max):
         self.section_first = 1
@@ -57,7 +57,7 @@ cdef class LogWriter:
         return self._pending.data + self._pending.size - size
 
     cdef uint64_t sequence(self) noexcept:
-        """The number of the record that room() made last, or of the group that it is in."""
+        """The number of the record that room() made last, or of the group that contains it."""
         return self.next_sequence - 1
 
     cdef uint32_t offset_in_record(self, const uint8_t *at) noexcept:
@@ -65,7 +65,7 @@ cdef class LogWriter:
         return <uint32_t>(at - self.group())
 
     cdef const uint8_t *last(self, uint32_t size) noexcept:
-        """The last so many pending bytes."""
+        """The last pending bytes, as many as requested."""
         return self._pending.data + self._pending.size - size
 
     cdef const uint8_t *first_pending(self, uint32_t *size) noexcept:
@@ -74,11 +74,11 @@ cdef class LogWriter:
         return self._pending.data
 
     cdef void clear(self) noexcept:
-        """The pending records were taken."""
+        """The journal has taken the pending records."""
         self._pending.size = self.rows = 0
 
     cdef int recovered(self, uint64_t sequence, uint32_t size, int64_t timestamp_ns) except -1:
-        """A record that the journal has is the newest of the log from now on."""
+        """A record in the journal is the newest of the log from now on."""
         if self._section_count == 0 or self._sections[self._section_count - 1].size >= self.section_size_max:
             self._begin_section(sequence, timestamp_ns)
         self._sections[self._section_count - 1].size += size
@@ -87,7 +87,7 @@ cdef class LogWriter:
         return 0
 
     def start(self, uint64_t next_sequence):
-        """All records that the journal has were recovered: the next one gets this number."""
+        """All records of the journal were recovered: the next one gets this number."""
         self.next_sequence = next_sequence
 
     def append(self, bytes record not None, int64_t wall_ns):
@@ -113,7 +113,7 @@ cdef class LogWriter:
 
     @property
     def pending_size(self):
-        """Bytes of records that were not taken yet."""
+        """Bytes of pending records."""
         return self._pending.size
 
     # The record of a transaction
@@ -134,7 +134,7 @@ cdef class LogWriter:
         self.is_grouping = False
 
     cdef void undo_group(self) noexcept:
-        """As if the record had not been made."""
+        """Remove the record, as if it had not been made."""
         cdef uint32_t size = self.group_size()
         self.is_grouping = False
         self._pending.size -= size
@@ -168,7 +168,7 @@ cdef class LogWriter:
         return self._sections + (number - self.section_first)
 
     cdef void add_live(self, uint32_t number, uint32_t size) noexcept:
-        """A record of so many bytes in this section belongs to a live message."""
+        """A record of this size in this section belongs to a live message."""
         self.section(number).live_count += 1
         self.section(number).live_size += size
         self.live_size += size

@@ -1,4 +1,4 @@
-"""What is done with messages and their entries: made, queued, kept in the cache, let go."""
+"""Operations on messages and their entries: creation, queueing, caching, removal."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -12,8 +12,8 @@ cdef int message_place(Tables tables, uint32_t place, uint64_t sequence, uint32_
 cdef void message_free(Tables tables, uint32_t place) noexcept
 cdef uint32_t entry_new(Tables tables, uint32_t message, Endpoint *endpoint) except 0
 cdef uint32_t entry_of(Tables tables, uint32_t message, uint32_t endpoint) noexcept
-cdef uint32_t consumed_entry(Tables tables, uint32_t endpoint, uint64_t id) noexcept # 0: it is not, or not any more
-cdef void entry_free(Tables tables, uint32_t place) noexcept # the message too, if it was the last
+cdef uint32_t consumed_entry(Tables tables, uint32_t endpoint, uint64_t id) noexcept # 0: there is none, or no longer
+cdef void entry_free(Tables tables, uint32_t place) noexcept # also frees the message if this was its last entry
 cdef int message_stored(Tables tables, uint32_t place) except -1
 cdef void append_by_id(Tables tables, uint32_t place) noexcept
 

@@ -1,4 +1,4 @@
-"""Messages and their entries, from when they are made until they are let go."""
+"""Messages and their entries, from creation to removal."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -46,7 +46,7 @@ from penstock.assured.core.router._tables cimport (
 
 
 cdef uint32_t message_new(Tables tables, uint64_t id) except 0:
-    """A place for the message, which is in no section and has no entries yet."""
+    """Create the message, in no section and without entries yet."""
     cdef uint32_t place = tables.message_free
     cdef Message *message
     if place:
@@ -87,8 +87,8 @@ cdef uint32_t message_by_id(Tables tables, uint64_t id) noexcept:
 cdef int message_place(
     Tables tables, uint32_t place, uint64_t sequence, uint32_t record_at, uint32_t record_size
 ) except -1:
-    """Its record is in the newest section from now on. The cache has room for it, whatever it was configured to have
-    when the record was made: what cannot be cached could never be delivered."""
+    """The message's record is in the newest section from now on. The cache has room for the record, whatever cache size
+    was configured when the record was made: a message that cannot be cached could never be delivered."""
     cdef Message *message = message_at(tables, place)
     cdef Section *section
     if 2 * <uint64_t>record_size > tables.cache.size:
@@ -125,7 +125,7 @@ cdef void leave_section(Tables tables, uint32_t place) noexcept:
 
 
 cdef void append_by_id(Tables tables, uint32_t place) noexcept:
-    """The last of those that are replicated."""
+    """the last replicated message"""
     cdef Message *message = message_at(tables, place)
     message.flags |= MESSAGE_REPLICATED
     message.next_by_id = 0
@@ -138,7 +138,7 @@ cdef void append_by_id(Tables tables, uint32_t place) noexcept:
 
 
 cdef void message_free(Tables tables, uint32_t place) noexcept:
-    """It has no entries."""
+    """Free a message without entries."""
     cdef Message *message = message_at(tables, place)
     leave_section(tables, place)
     if message.flags & MESSAGE_REPLICATED:
@@ -160,7 +160,7 @@ cdef void message_free(Tables tables, uint32_t place) noexcept:
 
 
 cdef int message_stored(Tables tables, uint32_t place) except -1:
-    """It is on the disk: whoever wants it may have it."""
+    """The message is on the disk: its endpoints may deliver it."""
     cdef Message *message = message_at(tables, place)
     cdef uint32_t each = message.entries
     message.flags |= MESSAGE_STORED
@@ -175,7 +175,7 @@ cdef int message_stored(Tables tables, uint32_t place) except -1:
 
 
 cdef uint32_t entry_new(Tables tables, uint32_t place, Endpoint *endpoint) except 0:
-    """The message is the endpoint's from now on, but in none of its lists."""
+    """Create the endpoint's entry for the message, in none of the endpoint's lists."""
     cdef uint32_t made = tables.entry_free
     cdef Message *message = message_at(tables, place)
     cdef Entry *entry
@@ -203,7 +203,7 @@ cdef uint32_t entry_new(Tables tables, uint32_t place, Endpoint *endpoint) excep
 
 
 cdef uint32_t entry_of(Tables tables, uint32_t place, uint32_t endpoint) noexcept:
-    """0: the message is not the endpoint's."""
+    """The endpoint's entry for the message; 0: there is none."""
     cdef uint32_t each = message_at(tables, place).entries
     while each and entry_at(tables, each).endpoint != endpoint:
         each = entry_at(tables, each).sibling
@@ -219,7 +219,7 @@ cdef uint32_t consumed_entry(Tables tables, uint32_t endpoint, uint64_t id) noex
 
 
 cdef void entry_free(Tables tables, uint32_t place) noexcept:
-    """It is in no list of its endpoint's; out of its flow's it is taken here."""
+    """Free an entry that is in no list of its endpoint; it is removed from its flow here."""
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     cdef Message *message = message_at(tables, entry.message)
@@ -227,7 +227,7 @@ cdef void entry_free(Tables tables, uint32_t place) noexcept:
     if entry.state == STATE_IN_FLIGHT or entry.state == STATE_HELD:
         flow_remove(tables, place)
     if tables.replication.is_streaming and message.flags & MESSAGE_SENT and copied_to(tables, place) and (
-        entry.state != STATE_CONSUMED # its transaction says it
+        entry.state != STATE_CONSUMED # the record of the transaction includes this
     ):
         tables.replication.push(message.id, 0, entry.endpoint, ITEM_REMOVED)
     message.flags &= ~<uint8_t>MESSAGE_AS_MATCHED
@@ -295,7 +295,7 @@ cdef void list_remove(Tables tables, List *entries, uint32_t place) noexcept:
 
 
 cdef int queue_append(Tables tables, uint32_t place) except -1:
-    """Behind what the endpoint has of its priority."""
+    """Append to the endpoint's queue of the entry's priority."""
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     list_append(tables, &endpoint.lists[message_at(tables, entry.message).priority], place)
@@ -305,8 +305,8 @@ cdef int queue_append(Tables tables, uint32_t place) except -1:
 
 
 cdef uint32_t queue_return(Tables tables, uint32_t place, uint32_t hint) except 0:
-    """Where it belongs by its id. `hint` is the one that was returned before, whose id is likely to be lower: so
-    returning many costs one walk."""
+    """Insert by message id. `hint` is the previous result, whose id is likely to be lower: returning many entries then
+    costs one walk."""
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     cdef uint8_t priority = message_at(tables, entry.message).priority
@@ -331,7 +331,7 @@ cdef uint32_t queue_return(Tables tables, uint32_t place, uint32_t hint) except 
 
 
 cdef void queue_remove(Tables tables, uint32_t place) noexcept:
-    """Out of the list that it is in; its state is the caller's to set."""
+    """Remove the entry from its list; the caller sets its state."""
     cdef Entry *entry = entry_at(tables, place)
     cdef Endpoint *endpoint = tables.endpoints[entry.endpoint]
     if entry.state == STATE_STUCK:
@@ -383,26 +383,26 @@ cdef void remember(Publisher *publisher, uint64_t number) noexcept:
 
 
 def delete_endpoint(Tables tables not None, uint32_t number):
-    """With all that it has; it has no flows."""
+    """Delete an endpoint without flows, including its messages."""
     cdef Endpoint *endpoint = tables.endpoint_of(number)
     cdef uint32_t place
     if endpoint is NULL:
         return
     empty_endpoint(tables, number)
-    if endpoint.count: # what waits for the disk is in no list
+    if endpoint.count: # entries that wait for the disk are in no list
         for place in range(1, tables.entry_end):
             if entry_at(tables, place).state != STATE_FREE and entry_at(tables, place).endpoint == number:
                 entry_free(tables, place)
     if endpoint.is_ready:
         endpoint.is_used = False
-        return # whoever takes it from the list finds it gone
+        return # the next walk over the list finds that it was deleted
     free(endpoint.flows)
     free(endpoint)
     tables.endpoints[number] = NULL
 
 
 def empty_endpoint(Tables tables not None, uint32_t number):
-    """Delete what is queued and not in flight; how many these were."""
+    """Delete queued messages that are not in flight. Return their number."""
     cdef Endpoint *endpoint = tables.endpoint_of(number)
     cdef uint32_t place, following
     cdef int index
@@ -422,7 +422,7 @@ def empty_endpoint(Tables tables not None, uint32_t number):
 
 
 def endpoint_ids(Tables tables not None, uint32_t number):
-    """Ids of what is queued and not in flight, as an array."""
+    """Ids of queued messages that are not in flight, as an array."""
     cdef Endpoint *endpoint = tables.endpoint_of(number)
     cdef uint32_t place
     found = []

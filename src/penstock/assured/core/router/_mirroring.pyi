@@ -1,4 +1,4 @@
-"""Which endpoints and messages the other router of a pair has copies of."""
+"""Endpoints and messages of which the other router of a pair has copies."""
 
 from penstock.assured.core.router._tables import Tables
 

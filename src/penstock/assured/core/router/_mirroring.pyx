@@ -1,4 +1,4 @@
-"""What the other router of a pair has copies of; _mirroring.pxd says what is asked."""
+"""Copies at the other router of a pair; _mirroring.pxd describes the functions."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -15,13 +15,14 @@ from penstock.assured.core.router._tables cimport (
 
 
 cdef bint is_mirrored(Tables tables, uint32_t endpoint) noexcept:
-    """Where endpoints decide, those that are not replicated have no copies (REPL-4); nor have those that are not there."""
+    """If endpoints decide on replication, unreplicated endpoints have no copies (REPL-4); nor have deleted ones."""
     cdef const Endpoint *known = tables.endpoint_of(endpoint)
     return known is not NULL and not known.is_absent and (tables.replicate_by != 0 or known.treatment != 0)
 
 
 def set_absent(Tables tables not None, list numbers not None) -> None:
-    """The other router has no such endpoints, and all others: of these there are no copies until it has them."""
+    """Set the endpoints that the other router lacks; it has all others. Lacking endpoints have no copies until it has
+    them."""
     cdef uint32_t number
     cdef Endpoint *endpoint
     for number in range(1, tables.endpoint_end):
@@ -53,7 +54,7 @@ cdef uint32_t copied_to(Tables tables, uint32_t entry) noexcept:
 
 
 cdef uint32_t given_up_to(Tables tables, uint32_t entry) noexcept:
-    """0: to none that is mirrored, or to one that has the message anyhow."""
+    """The mirrored dead-letter endpoint that the entry moves to; 0: none, or it has the message already."""
     cdef uint32_t each = message_at(tables, entry_at(tables, entry).message).entries
     cdef uint32_t target = entry_at(tables, entry).next
     cdef const Entry *other

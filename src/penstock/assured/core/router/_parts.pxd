@@ -1,4 +1,4 @@
-"""Where the parts of messages are in a buffer, as whoever matches them wants to know."""
+"""Positions of messages' parts in a buffer, for matching."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 
@@ -19,9 +19,9 @@ cdef class MessageParts:
     cdef uint16_t[::1] _model_ids
     cdef uint16_t[::1] _model_versions
 
-    # Of so many messages.
+    # Reserve for this number of messages.
     cdef int allot(self, uint32_t count) except -1
-    # The payload is behind the topic.
+    # The payload follows the topic.
     cdef void place(
         self, uint32_t index, uint32_t topic_at, uint16_t topic_size, uint32_t payload_size, uint16_t model_id,
         uint16_t model_version,

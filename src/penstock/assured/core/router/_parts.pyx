@@ -6,7 +6,7 @@ import numpy
 
 
 cdef class MessageParts:
-    """Messages that were checked: where their parts are in `data`, as arrays."""
+    """Checked messages: the positions of their parts in `data`, as arrays."""
 
     def __len__(self):
         return self._topic_offsets.shape[0]

@@ -1,4 +1,4 @@
-"""The publishers of a router: which numbers the log has of each, and the acknowledgements that each is to be sent."""
+"""The publishers of a router: the numbers of each in the log, and the acknowledgements to send to each."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -19,18 +19,18 @@ cdef struct AckRun:
 
 cdef struct Publisher:
     uint64_t id                     # 0: the place is free
-    uint64_t link                   # 0: it is away
-    uint64_t owner                  # stands for the client's name; 0: not known
+    uint64_t link                   # 0: it is not connected
+    uint64_t owner                  # hash of the client's name; 0: unknown
     uint64_t highest
-    uint64_t had[WINDOW_WORDS]      # numbers up to the highest that the log has
-    uint64_t pending[WINDOW_WORDS]  # of these: those that are not acknowledged yet
-    uint64_t mark_sequence          # of the record that says all this; 0: none
+    uint64_t had[WINDOW_WORDS]      # known numbers, up to the highest in the log
+    uint64_t pending[WINDOW_WORDS]  # of these, the ones without an acknowledgement
+    uint64_t mark_sequence          # of the record with all of this; 0: none
     int64_t away_since_ns
-    uint32_t transaction            # the last that was committed
-    uint8_t treatment               # of that one
-    bint is_at_one                  # of that one: some of it may be at the other router only
-    uint64_t first_id               # of what that one published
-    uint64_t last_id                # 0: it is not known; one below the first if it published nothing
+    uint32_t transaction            # the last committed one
+    uint8_t treatment               # of that transaction
+    bint is_at_one                  # some of that transaction may be at the other router only
+    uint64_t first_id               # of the messages that the transaction published
+    uint64_t last_id                # 0: unknown; first_id - 1 if it published nothing
     bint is_dirty                   # has acknowledgements to send
     AckRun *runs
     uint32_t run_count
@@ -41,15 +41,15 @@ cdef class PublisherTable:
     cdef Map _ids
     cdef Publisher **_publishers        # by handle
     cdef uint32_t _capacity
-    cdef Numbers _dirty                 # those that have acknowledgements to send
-    cdef uint64_t _outcomes[OUTCOME_COUNT]      # what publishers were told of their messages
+    cdef Numbers _dirty                 # publishers with acknowledgements to send
+    cdef uint64_t _outcomes[OUTCOME_COUNT]      # number of messages by acknowledged outcome
     cdef readonly uint32_t end          # of the handles
     cdef readonly uint64_t count
     cdef readonly uint64_t count_max
 
-    cdef Publisher *at(self, uint32_t handle) noexcept          # NULL: nobody has the handle, which is below `end`
-    cdef Publisher *on_link(self, uint32_t handle, uint64_t link) noexcept      # NULL: there is none
-    cdef uint32_t handle_of(self, uint64_t id) noexcept         # 0: the publisher is not known
+    cdef Publisher *at(self, uint32_t handle) noexcept          # NULL: a free handle, below `end`
+    cdef Publisher *on_link(self, uint32_t handle, uint64_t link) noexcept      # NULL: none on this link
+    cdef uint32_t handle_of(self, uint64_t id) noexcept         # 0: unknown publisher
     cdef uint32_t add(self, uint64_t id, uint32_t handle, int64_t wall_ns) except 0
     cdef uint32_t forget_oldest(self) except 0
     cdef int acknowledge(

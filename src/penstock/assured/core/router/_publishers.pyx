@@ -1,4 +1,4 @@
-"""What is known of publishers; _publishers.pxd says what that is."""
+"""The known publishers; _publishers.pxd describes their state."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -22,7 +22,8 @@ from penstock.base.errors import LimitError, LocalProtocolError
 
 
 cdef class PublisherTable:
-    """`seed` is random, so that nobody can choose ids that collide. Beyond `count_max`, one that is away is forgotten."""
+    """`seed` is random, so that nobody can choose colliding ids. Above `count_max`, a disconnected publisher is
+    forgotten."""
 
     def __cinit__(self, uint64_t seed, uint64_t count_max):
         self._ids.seed = seed
@@ -39,7 +40,7 @@ cdef class PublisherTable:
         free(self._publishers)
         free(self._dirty.items)
 
-    # Who there is
+    # Known publishers
 
     cdef Publisher *at(self, uint32_t handle) noexcept:
         return self._publishers[handle]
@@ -53,7 +54,7 @@ cdef class PublisherTable:
         return map_get(&self._ids, id)
 
     cdef uint32_t add(self, uint64_t id, uint32_t handle, int64_t wall_ns) except 0:
-        """Add a publisher that is not known; `handle` is one that forget_oldest() gave, or 0. Returns its handle."""
+        """Add an unknown publisher; `handle` is one that forget_oldest() gave, or 0. Returns its handle."""
         cdef Publisher **larger
         cdef Publisher *publisher
         cdef uint32_t capacity
@@ -79,7 +80,7 @@ cdef class PublisherTable:
         return handle
 
     cdef uint32_t forget_oldest(self) except 0:
-        """Forget the publisher that has been away longest; returns its handle, which is free."""
+        """Forget the publisher that has been disconnected longest; returns its handle, which is free."""
         cdef uint32_t handle, oldest = 0
         for handle in range(1, self.end):
             if self._publishers[handle] is not NULL and self._publishers[handle].link == 0 and (
@@ -96,7 +97,7 @@ cdef class PublisherTable:
         return oldest
 
     def close(self, uint32_t handle, int64_t wall_ns):
-        """The publisher's link is gone, and what it was to be sent with it."""
+        """The publisher's link is closed; its unsent acknowledgements are dropped."""
         cdef Publisher *publisher = self._publishers[handle]
         publisher.link = 0
         publisher.away_since_ns = wall_ns
@@ -116,17 +117,17 @@ cdef class PublisherTable:
         return self._publishers[handle].owner if handle else 0
 
     def link(self, uint64_t publisher):
-        """(handle, link) of a publisher that is known; link 0: it is away."""
+        """(handle, link) of a known publisher; link 0: it is not connected."""
         cdef uint32_t handle = map_get(&self._ids, publisher)
         return handle, (self._publishers[handle].link if handle else 0)
 
-    # What they are told
+    # Acknowledgements
 
     cdef int acknowledge(
         self, uint32_t handle, uint64_t number, uint8_t outcome, uint32_t endpoint, uint8_t limit
     ) except -1:
-        """Tell the publisher, if it is here, when acknowledgements are taken. `endpoint` had no room, by that limit; or
-        0."""
+        """Acknowledge to the publisher, if it is connected; sent with the next frames. `endpoint` is the full one and
+        `limit` its limit; or 0."""
         cdef Publisher *publisher = self._publishers[handle]
         cdef AckRun *run
         cdef uint32_t capacity
@@ -153,11 +154,11 @@ cdef class PublisherTable:
         return 0
 
     def outcome_counts(self):
-        """{outcome: messages} of what publishers were told."""
+        """{outcome: number of acknowledged messages}."""
         return {outcome: self._outcomes[outcome] for outcome in range(OUTCOME_COUNT) if self._outcomes[outcome]}
 
     def take_acknowledgements(self):
-        """[(link, frames, endpoints that are full by them)] of what publishers are to be told."""
+        """Remove and return the acknowledgements: [(link, frames, full endpoints in them)]."""
         cdef uint64_t index
         cdef uint32_t handle, done
         cdef Publisher *publisher
@@ -180,8 +181,8 @@ cdef class PublisherTable:
         return found
 
     cdef bytes take_only(self, uint64_t link):
-        """The frame, if all that there is to send is one run of accepted messages for a publisher of this link; else
-        None, and nothing is taken."""
+        """The frame, if the only acknowledgements are one run of accepted messages for a publisher of this link;
+        otherwise None, and nothing is removed."""
         cdef uint32_t handle
         cdef Publisher *publisher
         if self._dirty.count != 1:

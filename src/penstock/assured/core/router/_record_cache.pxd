@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 cdef class RecordCache:
     cdef uint8_t *_data
-    cdef uint64_t _end                  # bytes that ever went into it
+    cdef uint64_t _end                  # total number of bytes ever written
     cdef readonly uint64_t size
 
     cdef const uint8_t *get(self, uint64_t at) noexcept     # NULL: the record is in the journal only

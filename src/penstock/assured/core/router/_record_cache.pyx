@@ -1,4 +1,4 @@
-"""A ring of records; nothing here is for Python."""
+"""A ring of records, for compiled code only."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -21,7 +21,7 @@ cdef class RecordCache:
         return self._data + at % self.size
 
     cdef uint64_t put(self, const uint8_t *record, uint32_t size) noexcept:
-        """The oldest records make room. A record is a multiple of eight."""
+        """Add a record, whose size is a multiple of eight; the oldest records make room."""
         cdef uint64_t at = self._end % self.size
         if self.size - at < size:
             self._end += self.size - at

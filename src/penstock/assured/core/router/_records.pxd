@@ -8,45 +8,45 @@ every record a multiple of eight.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cpdef enum:
-    RECORD_MESSAGE = 1      # accepted; the endpoints that it is queued to
-    RECORD_MOVED = 2        # the same, as it stands now: what was said of it before counts no longer
-    RECORD_SETTLED = 3      # ids that an endpoint has no more
-    RECORD_DEAD = 4         # an endpoint has given one up to another
-    RECORD_TRANSACTION = 5  # records that count together or not at all
-    RECORD_PUBLISHER = 6    # the numbers that are known of a publisher
-    RECORD_ENDPOINT = 7     # an endpoint as it is defined, or that it is no more
-    RECORD_EPOCH = 8        # the epoch, and that all ids up to one are taken
-    RECORD_RETURNED = 9     # a message is back in its queue, after so many deliveries
-    RECORD_OWNER = 10       # which client a publisher is
+    RECORD_MESSAGE = 1      # accepted, with the endpoints that it is queued to
+    RECORD_MOVED = 2        # the same in its current state: replaces all earlier records of the message
+    RECORD_SETTLED = 3      # ids that an endpoint no longer has
+    RECORD_DEAD = 4         # an endpoint has moved a message to another one
+    RECORD_TRANSACTION = 5  # records that take effect together or not at all
+    RECORD_PUBLISHER = 6    # the known numbers of a publisher
+    RECORD_ENDPOINT = 7     # the definition of an endpoint, or its deletion
+    RECORD_EPOCH = 8        # the epoch, and the id up to which ids are taken
+    RECORD_RETURNED = 9     # a message is back in its queue, with its number of deliveries
+    RECORD_OWNER = 10       # the client that a publisher belongs to
 
     TREATMENT_NONE = 0
     TREATMENT_ASYNC = 1
     TREATMENT_SYNC = 2
 
     ENTRY_REDELIVERED = 1   # it may have been delivered before
-    ENTRY_REPLAYED = 2      # queued out of the log, when the endpoint was made
-    ENTRY_DEAD = 4          # another endpoint gave it up: its own time to live no longer counts
-    ENTRY_CONSUMED = 8      # of a destination: a transaction has consumed it that the other router may not have
-    ENTRY_WHY_SHIFT = 4     # above: with ENTRY_DEAD, why it was given up
+    ENTRY_REPLAYED = 2      # queued from the log, when the endpoint was created
+    ENTRY_DEAD = 4          # moved from another endpoint: its own time to live no longer counts
+    ENTRY_CONSUMED = 8      # of a destination: consumed by a transaction that the other router may not have
+    ENTRY_WHY_SHIFT = 4     # above: with ENTRY_DEAD, the reason
     ENTRY_WHY_MASK = 0x70
 
     WHY_REJECTED = 1        # by a consumer
-    WHY_DELIVERIES = 2      # it was delivered often enough
-    WHY_EXPIRED = 3         # its time to live was over, or it was too old for the endpoint
+    WHY_DELIVERIES = 2      # maximum number of deliveries reached
+    WHY_EXPIRED = 3         # time to live expired, or too old for the endpoint
     WHY_OVERFLOWED = 4      # the endpoint had no room for it
 
-    WHEN_COPIED = 1         # flag of a SETTLED or DEAD record of a transaction: it counts when the other router has it, too
+    WHEN_COPIED = 1         # flag of a SETTLED or DEAD record of a transaction: effective once the other router has it
 
-    UNDONE = 2              # flag of a SETTLED record: synchronous messages of these ids never were; see _receiving.undo
+    UNDONE = 2              # flag of a SETTLED record: synchronous messages that are undone; see _receiving.undo
 
     AT_ONE = 1              # flag of a TRANSACTION or PUBLISHER record: some of the transaction may be at the other router only
 
     ENDPOINT_DELETED = 1    # flag of an ENDPOINT record
     EPOCH_STANDBY = 1       # flags of an EPOCH record
-    EPOCH_DEGRADED = 2      # as the active one it has acknowledged what the other router may not have
-    EPOCH_PARTIAL = 4       # it was catching up with the active router: it has neither what it had, nor what that one has
+    EPOCH_DEGRADED = 2      # as the active router it has acknowledged messages that the other router may lack
+    EPOCH_PARTIAL = 4       # while catching up: it has neither its old state nor the active router's
 
-    MESSAGE_TO_MATCH = 64   # flag of a MESSAGE record between routers: who wants it is for the receiver to find out
+    MESSAGE_TO_MATCH = 64   # flag of a MESSAGE record between routers: the receiver matches the message
     MESSAGE_TOGETHER = 128  # flag of a MESSAGE or MOVED record: the message was published in a transaction
 
     HEAD_SIZE = 8
@@ -63,16 +63,16 @@ cpdef enum:
     ENDPOINT_HEAD_SIZE = 16
     EPOCH_SIZE = 40
 
-    ENDPOINT_NUMBER_MAX = 16_777_216 # a table has a place for each number below the highest
+    ENDPOINT_NUMBER_MAX = 16_777_216 # a table has a slot for each number up to the highest
 
-    LOG_RECORD_SIZE_MAX = 16_777_216 - 65_536 # what the journal takes, with some room
+    LOG_RECORD_SIZE_MAX = 16_777_216 - 65_536 # maximum size of a journal record, with some margin
 
 
-cdef struct RecordHead:     # how every record begins
+cdef struct RecordHead:     # the begin of every record
     uint8_t kind
     uint8_t flags
     uint16_t reserved
-    uint32_t size           # of all of it
+    uint32_t size           # total size
 
 
 cdef struct MessageHead:    # destinations, topic, payload and zeros follow
@@ -91,14 +91,14 @@ cdef struct MessageHead:    # destinations, topic, payload and zeros follow
     int64_t expires_ns      # 0: never
     uint16_t model_id
     uint16_t model_version
-    uint32_t matched        # 0, but to be matched: stands for the endpoints that are to be found
+    uint32_t matched        # 0; with MESSAGE_TO_MATCH: hash of the endpoints to be found
 
 
 cdef struct Destination:
     uint32_t endpoint
     uint16_t deliveries
     uint16_t flags
-    uint32_t given_up_by    # with ENTRY_DEAD: the endpoint, 0 if it is not known
+    uint32_t given_up_by    # with ENTRY_DEAD: the source endpoint; 0: unknown
     uint32_t reserved
 
 
@@ -111,7 +111,7 @@ cdef struct SettledHead:    # runs follow
     uint32_t count
 
 
-cdef struct IdRun:          # every id from first to last that the endpoint has
+cdef struct IdRun:          # an inclusive range of ids that the endpoint has
     uint64_t first
     uint64_t last
 
@@ -129,25 +129,25 @@ cdef struct DeadRecord:
 
 cdef struct TransactionHead: # MESSAGE, SETTLED, DEAD and RETURNED records follow
     uint8_t kind
-    uint8_t treatment       # the highest of what is in it
+    uint8_t treatment       # the highest id in it
     uint16_t flags
     uint32_t size
-    uint64_t publisher      # 0: what it consumed is logged once more, and nothing else
+    uint64_t publisher      # 0: repeats what the transaction consumed, and nothing else
     uint32_t transaction
     uint32_t reserved_too
-    uint64_t id             # of its last message; if it publishes none, one of its own
+    uint64_t id             # id of its last message; if it publishes none, an id of its own
 
 
-cdef struct PublisherHead:  # WINDOW_WORDS words follow, or none if all of them are ones
+cdef struct PublisherHead:  # WINDOW_WORDS words follow, or none if all bits are set
     uint8_t kind
     uint8_t treatment       # of its last transaction
-    uint16_t flags          # of that, too
+    uint16_t flags          # of the same transaction
     uint32_t size
     uint64_t publisher
     uint64_t highest
     uint32_t transaction
     uint32_t word_count
-    uint64_t owner          # 0: not known
+    uint64_t owner          # 0: unknown
 
 
 cdef struct ReturnedRecord:
@@ -166,10 +166,10 @@ cdef struct OwnerRecord:
     uint16_t reserved
     uint32_t size
     uint64_t publisher
-    uint64_t owner          # stands for the client's name
+    uint64_t owner          # hash of the client's name
 
 
-cdef struct EndpointHead:   # the definition follows, in JSON, and zeros
+cdef struct EndpointHead:   # the definition follows as JSON, then zeros
     uint8_t kind
     uint8_t flags
     uint16_t reserved
@@ -185,8 +185,8 @@ cdef struct EpochRecord:
     uint32_t size
     uint64_t epoch
     uint64_t id_highest
-    uint64_t since_epoch    # it became active in it, after the other router; 0: never
-    uint64_t since_id       # the last message of the other router's that it had then
+    uint64_t since_epoch    # when it became active after the other router; 0: never
+    uint64_t since_id       # the last message of the other router that it had then
 
 
 cdef inline uint64_t message_record_size(uint64_t destinations, uint64_t topic_size, uint64_t payload_size) noexcept nogil:
@@ -194,10 +194,10 @@ cdef inline uint64_t message_record_size(uint64_t destinations, uint64_t topic_s
 
 
 cdef inline uint64_t content_at(const MessageHead *head) noexcept nogil:
-    """Where the topic begins, and behind it the payload."""
+    """Offset of the topic; the payload follows."""
     return MESSAGE_HEAD_SIZE + <uint64_t>head.destination_count * DESTINATION_SIZE
 
 
-# The size of the record that begins here, if it is one that can be read, and lies within `size` bytes; else 0. Of a
-# transaction, also all that is in it.
+# Return the size of the record that begins here, if it is valid and ends within `size` bytes; otherwise 0. The records
+# within a transaction are checked, too.
 cdef uint32_t check_record(const uint8_t *record, uint64_t size) noexcept nogil

@@ -1,4 +1,4 @@
-"""Records of a router's log are checked here before anything of them is used."""
+"""Records of a router's log are checked here before any use."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -130,6 +130,6 @@ cdef uint32_t check_record(const uint8_t *record, uint64_t size) noexcept nogil:
 
 
 def is_record(const uint8_t[::1] record not None) -> bool:
-    """Whether these bytes are one record, and nothing else."""
+    """True if these bytes are exactly one record."""
     cdef uint64_t size = record.shape[0]
     return size > 0 and check_record(&record[0], size) == size

@@ -1,4 +1,4 @@
-"""From the log: recovery after a start, and replay into a new endpoint."""
+"""Reading of the log: recovery after a start, and replay into a new endpoint."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
@@ -93,8 +93,8 @@ from penstock.base.errors import JournalCorruptError
 def recover_rows(
     Tables tables not None, const uint8_t[::1] data not None, const RecordRow[::1] rows not None, Py_ssize_t start
 ) -> int:
-    """Take the records of a journal's batch in, from a row on; stops before one that is an endpoint's or an epoch's, and
-    returns its row, or how many rows there are."""
+    """Apply the records of a journal's batch, from a row on. Stops before the record of an endpoint or an epoch.
+    Returns that row, or the number of rows."""
     cdef Py_ssize_t index
     cdef const uint8_t *record
     for index in range(start, rows.shape[0]):
@@ -111,7 +111,7 @@ def recover_rows(
 
 
 def pass_row_of(Tables tables not None, const RecordRow[::1] rows not None, Py_ssize_t index) -> None:
-    """Account for a record that Python has taken in."""
+    """Account for a record that Python has applied."""
     pass_row(tables, &rows[index])
 
 
@@ -125,7 +125,7 @@ cdef int pass_row(Tables tables, const RecordRow *row) except -1:
 
 
 cdef int recover_record(Tables tables, const uint8_t *record, uint64_t sequence, uint32_t at) except -1:
-    """`record` is at `at` of the journal's record."""
+    """`record` is at offset `at` of the journal's record."""
     cdef uint8_t kind = record[at]
     if kind == RECORD_MESSAGE or kind == RECORD_MOVED:
         return recover_message(tables, record + at, sequence, at)
@@ -223,7 +223,7 @@ cdef int recover_settled(Tables tables, const uint8_t *record) except -1:
         if head.flags & UNDONE:
             tables.replication.add_undone(run.first, run.last)
             continue
-        if run.last - run.first >= tables.message_count: # however long it is: no more than there are messages
+        if run.last - run.first >= tables.message_count: # of any length: bounded by the number of messages
             for place in range(1, tables.message_end):
                 if run.first <= message_at(tables, place).id <= run.last:
                     settle_entry(tables, place, head.endpoint)
@@ -263,7 +263,7 @@ cdef int recover_dead(Tables tables, const uint8_t *record) except -1:
 
 
 cdef int recover_consumed(Tables tables, const uint8_t *record, uint32_t at) except -1:
-    """Of a transaction that the other router may not have."""
+    """Apply a transaction that the other router may not have."""
     cdef TransactionHead head
     cdef SettledHead settled
     cdef DeadRecord dead
@@ -281,7 +281,7 @@ cdef int recover_consumed(Tables tables, const uint8_t *record, uint32_t at) exc
     memcpy(&settled, record + at, SETTLED_HEAD_SIZE)
     for index in range(settled.count):
         memcpy(&run, record + at + SETTLED_HEAD_SIZE + index * ID_RUN_SIZE, ID_RUN_SIZE)
-        if run.last - run.first < WINDOW_MAX: # a transaction has no more
+        if run.last - run.first < WINDOW_MAX: # transactions have no longer runs
             for id in range(run.first, run.last + 1):
                 if consume_entry(tables, settled.endpoint, id):
                     ids.append(id)
@@ -294,7 +294,7 @@ cdef bint consume_entry(Tables tables, uint32_t endpoint, uint64_t id) noexcept:
     place = entry_of(tables, place, endpoint) if place else 0
     if place:
         entry_at(tables, place).state = STATE_CONSUMED_THERE
-        tables.endpoint_of(endpoint).delivered += 1 # before; that it is settled counts when the other router has it
+        tables.endpoint_of(endpoint).delivered += 1 # earlier; final when the other router has it
     return place != 0
 
 
@@ -325,7 +325,7 @@ cdef int recover_owner(Tables tables, const uint8_t *record) except -1:
 
 
 cdef void remove(Tables tables, uint32_t place) noexcept:
-    """The log says that the endpoint has it no more."""
+    """Apply a record that the endpoint no longer has a message."""
     tables.endpoints[entry_at(tables, place).endpoint].removed += 1
     entry_free(tables, place)
 
@@ -354,7 +354,7 @@ cdef int recover_transaction(Tables tables, const uint8_t *record, uint64_t sequ
 
 
 cdef int recover_publisher(Tables tables, const uint8_t *record, uint64_t sequence) except -1:
-    """It says everything that was known: what the log said before is part of it."""
+    """Apply a publisher's complete state, which includes all earlier records."""
     cdef PublisherHead head
     cdef Publisher *publisher
     memcpy(&head, record, PUBLISHER_HEAD_SIZE)
@@ -384,7 +384,7 @@ cdef int compare_ids(const void *left, const void *right) noexcept nogil:
 
 
 def finish_recovery(Tables tables not None) -> None:
-    """All records are in: queue the messages, in the order of their ids."""
+    """All records are applied: queue the messages, in the order of their ids."""
     cdef uint64_t count = 0, index
     cdef uint32_t place
     cdef IdPlace *found = <IdPlace *>malloc((tables.message_count + 1) * sizeof(IdPlace))
@@ -402,7 +402,7 @@ def finish_recovery(Tables tables not None) -> None:
                 append_by_id(tables, found[index].place)
     finally:
         free(found)
-    if not tables.is_recovering: # it stood by, and its accounts go on
+    if not tables.is_recovering: # it was the standby, and its accounts continue
         return
     tables.is_recovering = False
     for place in range(1, tables.endpoint_end):
@@ -415,7 +415,7 @@ def finish_recovery(Tables tables not None) -> None:
 
 
 def messages_in(const uint8_t[::1] data not None, const RecordRow[::1] rows not None) -> numpy.ndarray:
-    """The messages among the records that were read, and where their parts are, as an array of MESSAGE_DTYPE."""
+    """Return the messages among these records and the positions of their parts, as an array of MESSAGE_DTYPE."""
     cdef Py_ssize_t index
     cdef uint32_t at, end
     cdef uint8_t treatment
@@ -428,7 +428,7 @@ def messages_in(const uint8_t[::1] data not None, const RecordRow[::1] rows not 
             raise damaged(rows[index].sequence)
         treatment = 0
         if data[at] == RECORD_TRANSACTION:
-            treatment = (<const TransactionHead *>&data[at]).treatment # of all in it
+            treatment = (<const TransactionHead *>&data[at]).treatment # of all records in it
             at += TRANSACTION_HEAD_SIZE
         while at < end:
             memcpy(&head, &data[at], sizeof(RecordHead))
@@ -459,8 +459,8 @@ def replay_into(
     Tables tables not None, uint32_t number, const uint8_t[::1] data not None, const uint32_t[::1] offsets not None,
     bint is_again
 ) -> int:
-    """Queue the messages whose records begin at these places to an endpoint, unless it has them; how many it got.
-    `is_again`: it may have had them, and delivered them, before."""
+    """Queue messages, whose records begin at these places, to an endpoint that does not have them yet. Return their
+    number. `is_again`: the endpoint may have delivered them before."""
     cdef Endpoint *endpoint = tables.endpoint_of(number)
     cdef MessageHead head
     cdef uint32_t offset, place, entry, hint = 0

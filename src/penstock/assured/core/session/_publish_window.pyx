@@ -93,7 +93,7 @@ cdef class PublishWindow:
     def begin_at(self, uint64_t first) -> None:
         """Set the first number before the first message: the router has seen lower ones."""
         if self.next_number != self.unresolved:
-            raise LocalProtocolError("messages wait already")
+            raise LocalProtocolError("the first number must be set before the first message")
         self.next_number = self.unresolved = self.unsent = first
 
     def put(

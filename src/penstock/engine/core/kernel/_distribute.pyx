@@ -489,8 +489,8 @@ cdef class Distributor:
     def withdraw_stream(
         self, uint16_t feed, uint32_t stream, uint16_t session_tag, bint is_begun, int64_t now_ns
     ) -> int:
-        """Withdraw records of a source stream: if this session `is_begun`, those of other sessions, otherwise those
-        of this session, which has ended. Without a tag, those of all sessions. Return their number."""
+        """Withdraw records of a source stream. If this session `is_begun`, withdraw the records of other sessions;
+        otherwise those of this session, which has ended; without a tag, those of all sessions. Return their number."""
         cdef uint32_t number
         cdef const Item *item
         cdef int count = 0

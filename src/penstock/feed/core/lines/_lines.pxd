@@ -10,7 +10,7 @@ cpdef enum:
 cdef struct Line:
     int64_t heard_ns
     uint64_t datagrams
-    uint64_t first_copies  # messages it delivered before the others
+    uint64_t first_copies  # messages that this line delivered before the other lines
     uint64_t duplicates  # messages that had already arrived
     uint64_t latest_sequence  # newest message known to its last datagram
 

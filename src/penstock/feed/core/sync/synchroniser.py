@@ -295,7 +295,7 @@ class Synchroniser:
         match message:
             case AdapterState():
                 if message.is_active and term < self.term:
-                    instructions.append(SendPeer(index, self.state(now_ns)))  # so that it learns the higher term
+                    instructions.append(SendPeer(index, self.state(now_ns)))  # the peer learns the higher term
             case ImageRequest():
                 instructions += self._serve_image(index, message, now_ns)
             case _:

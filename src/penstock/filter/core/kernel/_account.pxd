@@ -16,7 +16,7 @@ cdef struct Booked:  # packets of the stream sent to a consumer since it began t
     uint64_t packets  # packets sent in order
     uint64_t left_out  # numbers that these packets' gaps account for
     uint64_t lost  # numbers skipped because they never arrived
-    uint64_t late  # packets sent after later ones
+    uint64_t late  # packets sent after ones with higher numbers
     uint64_t messages  # messages in all of these packets
     uint64_t before  # messages of the stream before the consumer listened
 
@@ -53,7 +53,7 @@ cdef class StreamAccount(StreamEntry):
     cdef void book(self, const PacketView *packet, uint32_t wanted, bint is_late) noexcept nogil
     cdef void book_for(self, uint32_t consumer, const PacketView *sent) noexcept nogil
 
-    # True if this fragment, not a first one, belongs to the message whose shares are stored.
+    # True if this fragment continues the message whose shares are stored.
     cdef bint is_shared(self, uint64_t sequence, const uint8_t *topic, uint16_t size) noexcept nogil
     cdef void begin(self, uint64_t sequence, const uint8_t *topic, uint16_t size) noexcept nogil
     cdef int share(self, uint32_t consumer, const uint64_t *mask, uint32_t word_count) noexcept nogil

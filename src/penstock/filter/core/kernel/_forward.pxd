@@ -22,7 +22,7 @@ cdef struct Work:  # a packet and its handling
     int64_t gap  # gap to write, or ACCOUNTED
     int64_t only  # the consumer, or EVERYBODY
     uint16_t flags  # flags to add
-    bint is_to_all  # also to consumers without a message in it
+    bint is_to_all  # send also to consumers without a message in the packet
     bint is_late  # later packets were forwarded before
 
 

@@ -154,11 +154,11 @@ cdef class Forwarder(Consumers):
         """Forward one packet that is not simply the next one of its stream. Return the number of consumers that get a
         packet.
 
-        `gap` is the gap that consumers get; by default it follows from the account, and consumers that know this
-        number already get nothing. A late packet has `gap` for consumers that know its number, and the account's gap
-        for others. With `to_all`, all listening consumers get the packet, even without a message; with `only`, one
-        consumer gets it. `flags` are added to the packet's. The outbox must have room for a packet for each
-        consumer, or nothing is done (LimitError).
+        `gap` is the gap that consumers get; by default it follows from the account, and consumers that already know
+        this number get nothing. A late packet has `gap` for consumers that know its number, and the account's gap for
+        others. With `to_all`, all listening consumers get the packet, even without a message; with `only`, one consumer
+        gets it. `flags` are added to the packet's. The outbox must have room for a packet for each consumer, or nothing
+        is done (LimitError).
         """
         cdef PacketView packet
         cdef Py_buffer content
@@ -196,8 +196,8 @@ cdef class Forwarder(Consumers):
     def catch_up(
         self, StreamAccount account not None, uint64_t sequence, *, only = None, uint16_t flags = 0
     ) -> int:
-        """Send listening consumers an empty packet with this number, whose gap accounts for everything that they did
-        not get up to it. Return the number of consumers that did not know."""
+        """Send listening consumers an empty packet with this number; its gap accounts for all packets up to this number
+        that a consumer did not get. Return the number of consumers that get the packet."""
         cdef PacketView packet
         cdef Work work
         cdef uint64_t before = self.outbox.count
@@ -395,8 +395,8 @@ cdef class Forwarder(Consumers):
         return 0
 
     cdef Taking *take(self, StreamAccount account, Work *work, uint32_t index, uint32_t number) noexcept nogil:
-        """Return the consumer's taking of this message. NULL if the consumer must not have it, or, if there are no
-        takings, without memory."""
+        """Return the consumer's taking of this message. Return NULL if the consumer must not have the message, or, if
+        there are no takings, if memory is exhausted."""
         cdef Consumer *consumer = &self.consumers[number]
         cdef Taking *taking
         cdef uint32_t word

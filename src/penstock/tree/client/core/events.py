@@ -5,7 +5,7 @@ Subscriber:  Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceive
 Publisher:   Begin, Connected, ConnectFailed, LinkClosed, Received, BlockReceived, Tick; publish() besides
              -> Connect, Say, SendData, Close, Accepted, InfoHeard, Over
 
-Those that say what becomes of a link are every client's (net/core/client_session.py).
+Events and instructions about links are those of every client (net/core/client_session.py).
 """
 
 from typing import TypeAlias
@@ -45,7 +45,7 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """It is no longer."""
+    """The application is ready for more."""
 
 
 Event: TypeAlias = Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | Paused | Resumed | Tick
@@ -61,7 +61,8 @@ class Deliver(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """Proof of messages of a stream that the application does not see: from `first` to `last`, or `count` of them."""
+    """A loss receipt for messages of a stream that the application does not get: from `first` to `last`, or `count` of
+    them."""
 
     stream: str
     cause: str
@@ -74,14 +75,14 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class InfoHeard(msgspec.Struct, frozen=True):
-    """The agent said something on its infostream."""
+    """The agent sent a message on its infostream."""
 
     agent: str
     info: Info
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """A publisher's messages are kept, up to this number."""
+    """The root stores the publisher's messages up to this number."""
 
     through: int
 
@@ -89,4 +90,4 @@ class Accepted(msgspec.Struct, frozen=True):
 Instruction: TypeAlias = Connect | Say | SendData | Close | Deliver | Receipt | InfoHeard | Accepted | Over
 
 SharedEvent: TypeAlias = Begin | Connected | ConnectFailed | LinkClosed | Received | BlockReceived | Tick
-"""What both cores are told."""
+"""Events of both cores."""

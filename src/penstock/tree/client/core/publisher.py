@@ -38,7 +38,7 @@ class PublisherConfig(TreeClientConfig, frozen=True, kw_only=True):
 
 
 class Publisher(TreeClient):
-    """publish() takes messages after the first Welcome, which says the next number."""
+    """publish() takes messages after the first Welcome, which has the next number."""
 
     role = "publisher"
 

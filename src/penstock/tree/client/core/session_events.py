@@ -1,7 +1,7 @@
 """Session events of source streams, of which every stream of a tree has its own copy: a subscriber reports each once.
 
-The streams of a tree have no common order: the copy in one stream may arrive long after the copy in another one. So it
-is known for each stream which of the reported events it has brought.
+The streams of a tree have no common order: the copy in one stream may arrive long after the copy in another one.
+Therefore this module records for each stream which of the reported events the stream has brought.
 """
 
 from collections import deque
@@ -57,7 +57,7 @@ class SessionEvents:
             self._tags[origin.stream_id] = origin.flags >> SESSION_TAG_SHIFT
 
     def news(self, stream: str, event: SessionEvent) -> SessionEvent | None:
-        """What the application is told when this stream of the tree brings the event; None for a repetition."""
+        """The event to report to the application when this stream of the tree brings it; None for a repetition."""
         key = event.feed, event.stream_id
         if key not in self._sources:
             if len(self._sources) >= SOURCES_MAX:
@@ -69,7 +69,7 @@ class SessionEvents:
         known = source.known
         if event.repeats(known):
             return None
-        if event.kind == "running" and self._is_other(known, event):  # the root missed its begin
+        if event.kind == "running" and self._is_other(known, event):  # the root missed the session's begin
             event = msgspec.structs.replace(event, kind="begin")
         source.known = event
         return event

@@ -1,6 +1,6 @@
 """Subscriber: the core of a subscriber; it has a leg of every stream with wanted topics; each message comes once.
 
-It knows its position in each stream by a sequence that is the same at every agent: so it goes on with any agent after
+It knows its position in each stream by a sequence that is the same at every agent: so it continues at any agent after
 its last message, and drops duplicates. It does no I/O.
 """
 
@@ -151,7 +151,7 @@ class Subscriber(TreeClient):
         self._legs[link][self._number] = _Leg(info.number)
         wants: tuple[Want, ...] = (Want(self._subscriber.topics, self._subscriber.where),)
         if any(may_meet(SESSIONS, its) for its in patterns):
-            wants += (Want((SESSION_TOPIC,)),)  # no condition on fields is about a session
+            wants += (Want((SESSION_TOPIC,)),)  # conditions on fields do not apply to session events
         after = self._position(stream)
         if is_new and after == LIVE:  # all its messages came after this subscription began
             after = OLDEST
@@ -195,7 +195,7 @@ class Subscriber(TreeClient):
         stream = self._streams[leg.stream]
         if stream.last < 0:
             stream.last, stream.term = held.after, held.term
-        elif held.after > stream.last:  # messages between are no longer kept
+        elif held.after > stream.last:  # the messages in between are no longer stored
             self._skip(stream, held.after, "gone")
         leg.is_live = held.is_live
         if not held.is_live:
@@ -275,7 +275,7 @@ class Subscriber(TreeClient):
             self._join(link, stream, is_new=True)
 
     def _diverge(self, diverged: Diverged) -> None:
-        """Messages of that term are taken back, not those of a newer term in their place."""
+        """Withdraw messages of that term, but not those of a newer term with the same sequences."""
         stream = self._streams.get(diverged.stream)
         if stream is not None and diverged.first <= stream.last and stream.term <= diverged.term:
             self._out.append(Receipt(stream.info.name, "diverged", diverged.first, min(diverged.last, stream.last)))
@@ -286,4 +286,4 @@ class Subscriber(TreeClient):
         taken = [Interest.parse(topic) for topic in topics]
         self._unrevoked = [each for each in self._unrevoked if not any(covers(one, each) for one in taken)]
         if not topics or not self._unrevoked:
-            self._fail(error_of(Refused("revoked", reason or "it may no longer have this")))
+            self._fail(error_of(Refused("revoked", reason or "the entitlement was revoked")))

@@ -75,7 +75,7 @@ class TreeClientConfig(Config, frozen=True):
 
 
 class TreeClient:
-    """`token` is shown to every agent; renew() replaces it."""
+    """`token` is presented to every agent; renew() replaces it."""
 
     role: Role
 
@@ -184,7 +184,7 @@ class TreeClient:
     def _fail(self, error: PenstockError) -> None:
         self._do(self._links.fail(error))
 
-    # What agents say
+    # Messages of agents
 
     def _receive(self, link: int, message: Message | Ping | Pong, now_ns: int) -> None:
         match message:

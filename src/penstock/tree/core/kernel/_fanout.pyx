@@ -652,7 +652,7 @@ cdef class Fanout:
             if frames.shape[0] == 0:
                 return
             if found.queue.control_end - found.queue.control_begin + frames.shape[0] > self.control_size_max:
-                raise LimitError(f"link {link} does not take what it is told", hint="end it, or wait")
+                raise LimitError(f"link {link} does not read its control frames", hint="end it, or wait")
             if not queue_control(&found.queue, &frames[0], frames.shape[0], is_behind):
                 raise MemoryError
             self.mark_ready(slot)

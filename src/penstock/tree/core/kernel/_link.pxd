@@ -41,17 +41,18 @@ cdef struct Link:
 
 
 cdef inline bint is_stopped(const Link *link) noexcept nogil:
-    """Whether nothing is taken from it now."""
+    """True if nothing is accepted from the link now."""
     return link.is_paused or link.is_held or link.is_waiting or link.is_over
 
 
 cdef void free_link(Link *link) noexcept nogil
 
-# How many are left of these slots of links.
+# Remove a slot from these slots of links. Return the remaining number.
 cdef uint32_t without(uint32_t *slots, uint32_t count, uint32_t slot) noexcept nogil
 
-# Bytes until the length of the partial frame is known, then until it is whole; 0: it is, or can never be.
+# The missing bytes of the partial frame's length, then of the frame; 0: the frame is complete, or invalid.
 cdef uint64_t missing_size(const Link *link) noexcept nogil
 
-# Appends to the partial frame; False without memory. Grows with the bytes received, not with the length in the frame.
+# Append to the partial frame; False without memory. Memory grows with the received bytes, not with the length in the
+# frame.
 cdef bint keep_partial(Link *link, const uint8_t *data, uint64_t size) noexcept nogil

@@ -24,11 +24,11 @@ cdef enum:
 cdef dict FAULTS = {
     FAULT_CLOSED: (Cause.CLOSED, "the other side has ended the link"),
     FAULT_CUT: (Cause.CUT, "the connection broke"),
-    FAULT_SLOW: (Cause.SLOW, "it does not take what is sent to it"),
-    FAULT_FRAME: (Cause.LENGTH, "it sent a frame that is too long, or of no known kind"),
+    FAULT_SLOW: (Cause.SLOW, "it does not read the data sent to it"),
+    FAULT_FRAME: (Cause.LENGTH, "it sent a frame that is too long, or of unknown kind"),
     FAULT_UNEXPECTED: (Cause.UNEXPECTED, "it sent packets, which are not expected from it"),
-    FAULT_INFO: (Cause.REFUSED, "it spoke on the infostream, and is no agent"),
-    FAULT_PACKET: (Cause.CHECKSUM, "it sent packets that are damaged or are none"),
+    FAULT_INFO: (Cause.REFUSED, "it sent a message on the infostream, but is not an agent"),
+    FAULT_PACKET: (Cause.CHECKSUM, "it sent damaged or invalid packets"),
     FAULT_MEMORY: (Cause.FAILED, "there is no memory for what it sent"),
 }
 

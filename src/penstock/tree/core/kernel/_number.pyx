@@ -148,7 +148,7 @@ cdef class Numbering:
         cdef const PacketView *packet = &self._packets[row]
         cdef uint32_t stream = self.stream_for(row)
         if packet.publisher_id != publisher_id:
-            return "the packet says that it is another publisher's"
+            return "the packet has the id of another publisher"
         if packet.sequence != through + 1:
             return f"message {through + 1} of the publisher is missing before {packet.sequence}"
         if stream == 0 or not self.begin_stream(stream):
@@ -239,7 +239,7 @@ def published_through(const uint8_t[::1] packets not None) -> dict:
             or packet.count != 1
             or parse_contents(&packets[0], &packet, &message) != ERROR_NONE
         ):
-            raise PacketError("what is kept of a stream is not whole packets", cause=Cause.CHECKSUM)
+            raise PacketError("the stored bytes of a stream are not whole packets", cause=Cause.CHECKSUM)
         body = find_extension(
             &packets[0] + message.extensions_offset, message.extensions_size, EXTENSION_PUBLISHED, &body_size
         )

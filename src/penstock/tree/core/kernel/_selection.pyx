@@ -69,7 +69,7 @@ cdef class Selection:
                 or parse_contents(data, &packet, &self._rows[count]) != ERROR_NONE
                 or self._rows[count].flags & MESSAGE_DIRECT
             ):
-                raise PacketError("what is kept of a stream is not whole packets", cause=Cause.CHECKSUM)
+                raise PacketError("the stored bytes of a stream are not whole packets", cause=Cause.CHECKSUM)
             self._starts[count] = at[0]
             self._sizes[count] = packet_size
             self._sequences[count] = packet.sequence

@@ -32,7 +32,7 @@ cdef class TailMemory:
     def has_room(self, uint64_t size) -> bool:
         """True if this half has room."""
         if size + PACKET_HEADER_SIZE > self.half_size:
-            raise LimitError(f"{size} bytes of packets at once", hint=f"at most {self.half_size}")
+            raise LimitError(f"cannot make room for {size} bytes of packets at once", hint=f"at most {self.half_size}")
         return self.room(size) is not NULL
 
     def turn(self) -> None:
@@ -70,7 +70,7 @@ cdef class TailMemory:
 
     cdef int check_told(self) except -1:
         if self._untold_at != self._at:
-            raise LocalProtocolError("the tail has packets that nobody was told of", hint="take them first")
+            raise LocalProtocolError("the tail has packets that take_untold() has not returned", hint="take them first")
         return 0
 
     cdef uint64_t end_of_half(self) noexcept nogil:

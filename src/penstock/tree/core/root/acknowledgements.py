@@ -1,4 +1,5 @@
-"""Acknowledgements: tells publishers how far their messages are kept: at once, but not for every message of a burst.
+"""Acknowledgements: tells publishers up to which number their messages are stored: at once, but not for every message
+of a burst.
 
 An acknowledgement per message costs the publisher and the root more than the messages do. A publisher that was
 acknowledged a moment ago gets the next acknowledgement with the messages that follow, or a little later.
@@ -35,7 +36,7 @@ class Acknowledgements:
         self._links[publisher_id] = link
 
     def kept(self, publisher_id: int, through: int, *, is_degraded: bool = False) -> None:
-        """The publisher's messages are kept up to this number of its own."""
+        """The publisher's messages are stored up to this number of its own."""
         link, now_ns = self._links.get(publisher_id), self._environment.now_ns
         if link is None:
             return

@@ -35,7 +35,7 @@ class Replica:
         self._appending: dict[int, deque[tuple[int, bytes]]] = {}
         """By stream: packets that the journal has not confirmed, with their last sequence."""
         self._bearers: dict[int, str] = {}
-        """By publisher id: its client, as the root said, also if it has published nothing yet."""
+        """By publisher id: its client, as reported by the root, even if the client has published nothing yet."""
 
     def recover(self, publishers: PublisherPositions) -> None:
         self.publishers = publishers
@@ -57,7 +57,7 @@ class Replica:
                 self._appending.pop(stream, None)
 
     def gone(self, stream: int, first: int, last: int) -> None:
-        """The root no longer keeps these messages: the stream goes on after them."""
+        """The root no longer keeps these messages: the stream continues after them."""
         through = self._through.get(stream, 0)
         if first <= through + 1 <= last:
             self._environment.counters.add("messages_lost", last - through, cause=Cause.GONE)

@@ -3,8 +3,8 @@
 A publisher's block is handled in steps: duplicates are dropped by the publisher's numbers; each message gets the next
 sequence of its stream; the packets go to the journal and to the standbys; when the journal has them (and, with
 synchronous replication, the standbys too) they are distributed and acknowledged, in the order in which they came. Most
-messages go a shorter way (intake_gate.py): they are already in the tail, which outlives this process, and distributed
-when the sequencer learns of them; the journal gets them, and they are acknowledged.
+messages take a shorter path (intake_gate.py): they are already in the tail, which outlives this process, and
+distributed when the sequencer learns of them; the journal gets them, and they are acknowledged.
 
 A **term** is the time of one root: `term >> 16` counts takeovers by a standby, the rest restarts. In every stream a
 term begins after some sequence. Messages of an older term after that sequence are not part of the stream.
@@ -235,18 +235,20 @@ class Sequencer:
             self._distribute()
 
     def _dismiss(self, link: int) -> None:
-        """The sequencer checks what comes on the link, not the intake, until the intake is allowed to again."""
+        """From now on the sequencer checks the link's messages, until the intake may do so again."""
         with self._fanout:
             self.take_sequenced()
             self._fanout.dismiss(link)
 
     def _hold_intake(self) -> None:
-        """Until the end of this event only the sequencer gives sequences; it knows all that the intake gave."""
+        """Until the end of this event only the sequencer assigns sequences; it knows all that the intake has
+        assigned."""
         self._intake.hold()
         self.take_sequenced()
 
     def take_sequenced(self) -> None:
-        """Messages that the intake has sequenced go to the journal, and are acknowledged when that has them."""
+        """Pass the messages that the intake has sequenced to the journal; they are acknowledged when they are
+        stored."""
         taken = self._intake.take()
         if taken is None or self._numbering is None:
             return
@@ -274,7 +276,7 @@ class Sequencer:
         return self._intake.settle(is_distributed=not self._pending, is_wanted=not self._standbys.come_first)
 
     def published(self, child: Child, packets: bytes) -> Refused | None:
-        """A publisher's block. The refusal with which the publisher's link ends, if there is one."""
+        """Handle a publisher's block. Return the refusal with which the publisher's link ends, or None."""
         if self._numbering is None:
             return None
         self._hold_intake()
@@ -444,7 +446,7 @@ class Sequencer:
         self._outbox.inform(Root(membership.term, membership.root_place, membership.standby_place))
 
     def fence(self, term: int, place: str) -> Refused:
-        """Another root has a higher term: this one serves nobody any more. The refusal for all children."""
+        """Another root has a higher term: stop serving. Return the refusal for all children."""
         self._hold_intake()
         self._intake.end()
         undistributed = sum(1 for each in self._pending if each.packets)
