@@ -25,8 +25,7 @@ from penstock.model import shipped
 from penstock.net.udp import Channel, free_channel
 from penstock.plant.config import AnyNodeConfig, PlantAccess, PlantConfig, UpstreamConfig
 from penstock.plant.edge_config import EdgeAccess, EdgeConfig, WebSocketAccess
-from penstock.plant.live.edge import LiveEdge
-from penstock.plant.live.nodes import live_node
+from penstock.plant.live.driver import LiveNode
 
 CLIENTS = 5_000
 ITEMS = 1_000
@@ -75,11 +74,11 @@ def _serve(config: AnyNodeConfig, orders: Connection) -> None:
 
 
 async def _run(config: AnyNodeConfig, orders: Connection) -> None:
-    node = live_node(config)
+    node = LiveNode(config)
     stop = asyncio.Event()
     await node.node.start()
     asyncio.get_running_loop().add_reader(orders.fileno(), stop.set)
-    orders.send((os.getpid(), node.control_port, node.websocket_port if isinstance(node, LiveEdge) else 0))
+    orders.send((os.getpid(), node.control_port, node.websocket_port or 0))
     await node.node.run(stop)
 
 

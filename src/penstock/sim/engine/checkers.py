@@ -133,9 +133,10 @@ class StoryChecker(EngineChecker):
         where = f"{connection}, {defined.topic}"
         self.updates += 1
         self.replays += bool(event.flags & EventFlag.REPLAYED)
-        is_again = connection.cls == "auto" and event.number <= story.lost_last and message.number <= story.position
-        if is_again and event.cls != TransmissionClass.CRITICAL:
-            return  # an overrun ring says only which critical one it had last; applications know it by its version
+        is_again = event.number <= story.lost_last and message.number <= story.position
+        is_of_several_classes = connection.cls == "auto" and event.cls != TransmissionClass.CRITICAL
+        if is_again and (is_of_several_classes or event.flags & EventFlag.REPLAYED):
+            return  # an overrun ring says only which critical update it had last; Intake drops it by its version
         following = self.market.after(defined.topic, story.position)
         if not story.is_lost and (not following or following[0].number != message.first_number):
             story.begin_anew()

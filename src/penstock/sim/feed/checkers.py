@@ -79,8 +79,8 @@ class NumberChecker(FeedChecker):
         super().__init__(plant)
         self._contents: dict[tuple[int, int, int], Made] = {}
         self._beginnings: dict[tuple[int, int], _Beginning] = {}
-        self._latest: dict[tuple[str, int], _Beginning] = {}
-        """The lineage that each adapter sent last."""
+        self._latest: dict[tuple[str, int], tuple[int, _Beginning | None]] = {}
+        """The lineage that each adapter sent last, and how often the adapter had started by then."""
 
     def content(self, stream_id: int, term: int, number: int) -> Made | None:
         return self._contents.get((lineage(term), stream_id, number))
@@ -108,15 +108,18 @@ class NumberChecker(FeedChecker):
                 self._check_against_source(adapter, key, made)
 
     def _announced(self, adapter: "AdapterNode", origin: Origin, payload: bytes) -> None:
-        """A promoted adapter may lack messages that it does not know of; otherwise a loss must have been reported."""
+        """A promoted adapter may lack messages that it does not know of, and a restarted one the closing prices of the
+        previous day; otherwise a loss must have been reported."""
         note, sender = DiscontinuityNote.decode(payload), (adapter.name, origin.stream_id)
         if origin.message_index == END_INDEX:
             return  # it begins nothing
-        before = self._latest.get(sender)
+        starts, before = self._latest.get(sender, (1, None))
         is_first = before is None or before.session != note.session
-        is_whole = note.reason != "promotion" and not note.lost and (before is None or before.is_whole)
+        is_continued = adapter.incarnation == starts and (before is None or before.is_whole)
+        is_whole = is_continued and note.reason != "promotion" and not note.lost
         beginning = _Beginning(note.session, is_whole, is_first)
-        self._latest[sender] = self._beginnings.setdefault((lineage(origin.term), origin.stream_id), beginning)
+        beginning = self._beginnings.setdefault((lineage(origin.term), origin.stream_id), beginning)
+        self._latest[sender] = adapter.incarnation, beginning
 
     def _check_against_source(self, adapter: "AdapterNode", key: tuple[int, int, int], made: Made) -> None:
         """Compares with the messages of a converter that missed nothing; no message since the last number may be

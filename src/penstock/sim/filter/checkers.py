@@ -142,8 +142,10 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
             super()._require_excuse(viewer, deliver, seen, message)
 
     def _is_excused(self, seen: _Seen, message: _Sent) -> bool:
-        """A part was reported lost: the filter may have removed the rest without knowing its message."""
-        is_lost = any(first <= message.last and message.first <= last for first, last in seen.lost)
+        """A part was reported lost, as packets or as fragments: the filter may have removed the rest, because it no
+        longer kept the first fragment and did not know the message."""
+        receipts = (*seen.lost, *seen.broken)
+        is_lost = any(first <= message.last and message.first <= last for first, last in receipts)
         return is_lost or super()._is_excused(seen, message)
 
     def _in_force(self, viewer: Viewer, since_ns: int) -> Iterator[Wants]:

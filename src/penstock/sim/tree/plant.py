@@ -34,6 +34,8 @@ STEP_NS = 100 * NS_PER_MS
 SETTLE_NS = 2 * NS_PER_SECOND
 SETTLE_NS_PER_LEVEL = NS_PER_SECOND // 4
 """Within this, and this more for each level, the tree is whole again after the last fault."""
+CATCH_UP_NS = 60 * NS_PER_SECOND
+"""A subscriber below many agents catches up slowly: every portion passes all of them."""
 LEVELS_MAX = 20
 
 
@@ -340,8 +342,9 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self._let_catch_up()
 
     def _let_catch_up(self) -> None:
-        """Wait as long as subscribers make progress, but at most as long as the run has taken."""
-        before, until_ns = -1, 2 * self.world.now_ns()
+        """Wait as long as subscribers make progress, but at most as long as the run has taken, or CATCH_UP_NS."""
+        now_ns = self.world.now_ns()
+        before, until_ns = -1, now_ns + max(now_ns, CATCH_UP_NS)
         while (progress := sum(each.progress for each in self.subscribers)) > before and self.world.now_ns() < until_ns:
             before = progress
             self.run(SETTLE_NS_PER_LEVEL)
