@@ -26,7 +26,7 @@ SEEDS = 75
 SEEDS_PER_TEST = 15
 SOAK_SEEDS = 3_000
 SABOTAGE_SEEDS = 60
-NOTICED = r"AssuredChecker: |it does not settle|got \d+ after|has \d+ messages|of a router without messages"
+NOTICED = r"AssuredChecker: |does not settle|got \d+ after|has \d+ messages|of a router without messages"
 """What checkers say; anything else would be an accident of the sabotage."""
 
 

@@ -37,7 +37,7 @@ cdef class AuthenticationTable:
     cdef uint64_t _key_mask
     cdef Vouched *_vouched         # open addressing by publisher id
     cdef uint64_t _vouched_mask
-    cdef Key *_active              # of each scope, for creating trailers
+    cdef Key *_active              # the active key of each scope
 
     cdef int add_key(self, const Key *key) except -1
     cdef int add_publisher(self, uint64_t publisher_id, uint32_t scope, uint32_t first, uint32_t last) except -1
