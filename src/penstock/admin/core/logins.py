@@ -81,7 +81,7 @@ class LoginChallenges:
             raise AuthenticationError("the challenge has expired", hint="ask for a new challenge and answer it at once")
         if request.binding != self._binding:
             raise AuthenticationError(
-                "the certificate that the client saw is not this server's",
+                "the client saw another certificate than this server's",
                 hint="another party is between them, or a proxy ends TLS: connect to the server itself",
             )
         client = policy.clients.get(request.client)
