@@ -469,7 +469,7 @@ def test_addresses() -> None:
 @pytest.mark.spec("OPS-2")
 def test_tls_and_only_tls_beyond_this_machine(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
-    with pytest.raises(ConfigurationError, match="no TLS"):
+    with pytest.raises(ConfigurationError, match="TLS is not configured"):
         config(tmp_path, host="0.0.0.0")
     write_private(tmp_path / "page.token", b"a-token-of-the-operator")
     access = PageTokenConfig(token_file=str(tmp_path / "page.token"))
