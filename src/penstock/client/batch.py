@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Messages received together. The arrays may be kept; iteration yields single messages in order, and is valid until
-    the subscription is read again.
+    """Messages received together. The arrays may be kept; iteration yields single messages in order, which are valid
+    until the subscription is read again.
     """
 
     def __init__(self, content: MessageBatch | list[PacketMessage], models: Models, feed: str = "") -> None:

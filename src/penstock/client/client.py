@@ -169,7 +169,7 @@ class Client:
     def _subscribe_to_streams(
         self, topics: tuple[str, ...], where: str | None, *, image: bool, transport: Transport
     ) -> Subscription:
-        """From the feeds themselves, by multicast, a filter module or TCP."""
+        """Subscribe to the feeds directly, by multicast, a filter module or TCP."""
         if not topics:
             raise LocalProtocolError("a subscription needs topics", hint="'>' matches all topics")
         for topic in topics:
@@ -219,7 +219,7 @@ class Client:
         convert: bool = False,
     ) -> NodeSubscription:
         """Receive messages from a distribution node, at most `per_second` of each topic. Earlier updates of a topic are
-        merged as its model defines; the newest one is always delivered.
+        merged as its model defines; the newest update is always delivered.
         """
         return self._nodes.messages(
             topics, "metered", node=node, offload=offload, convert=convert, where=where or "", per_second=per_second
@@ -507,7 +507,7 @@ class Client:
                 for told in self.admin.authentication().scopes:
                     self._authenticate(told)
         with self._lock:
-            if self._events_after == after:  # else a new subscription asked meanwhile for earlier events
+            if self._events_after == after:  # otherwise a new subscription has requested earlier events meanwhile
                 self._events_after = events.next_after
 
     def _take(self, body: object) -> None:

@@ -102,8 +102,8 @@ class FilteredFeed:
     # For the MergingReceiver
 
     def receive(self, timeout: float | None = None) -> list[Received]:
-        """Like FilteredReceiver.receive(), without the start of a stream that was assumed to have begun: none of its
-        messages was missed.
+        """Like FilteredReceiver.receive(), but without the start event of a stream that was assumed to have begun,
+        because no message was missed.
         """
         received = self.receiver.receive(timeout)
         if len(received) == 1 and isinstance(received[0], DeliverBatch):

@@ -152,7 +152,7 @@ class Gate:
             return False
 
     def _learn(self, message: PacketMessage) -> None:
-        """Learn a model in band; ignore one with a source, which no adapter sends."""
+        """Learn a model in band; ignore a model with an ORIGIN, because no adapter sends one."""
         refused = Cause.UNEXPECTED if ORIGIN in message.extensions else self._models.learn_in_band(message.payload)
         if refused is not None:
             self._counters.add("messages_dropped", cause=refused)

@@ -318,7 +318,7 @@ class Subscription:
 
     def _update_lines(self, streams: list[BrokeredStream]) -> None:
         now = {(each.feed, each.delay_s): each for each in streams if each.topics}
-        # a stream without topics waits for a key; a line with some of its topics, by unicast, continues until then
+        # a stream without topics waits for a key; until then, a unicast line with some of the topics continues
         present = {(each.feed, each.delay_s) for each in streams}
         for key in [each for each in self._lines if each not in present]:
             self._lines.pop(key).close()

@@ -1,9 +1,8 @@
 """StreamAdministration: every decision of the administration server, without I/O.
 
-A decision is a method: who asks, what for, and the time (nanoseconds since 1970) go in; the answer comes out, or a
-refusal is raised before anything was changed. Changes that must be durable are collected in `state.take_changes()` and
-`take_audits()`; the driver makes it durable before anybody hears the answer. `tick()` is to be called several times a
-second.
+Each decision is a method. It takes the caller, the request and the time (nanoseconds since 1970), and returns the
+answer, or raises a refusal before any change. Changes that must be durable are collected in `state.take_changes()` and
+`take_audits()`; the driver makes them durable before it sends the answer. Call `tick()` several times a second.
 """
 
 import hashlib
@@ -95,7 +94,7 @@ class StreamAdministration:
     def audit(
         self, caller: Caller, action: str, now_ns: int, *, error: PenstockError | None = None, detail: str = ""
     ) -> None:
-        """A line of the audit log: what was done, or refused and why."""
+        """A line of the audit log: the action, or the refusal and its reason."""
         text = detail if error is None else f"{detail}{error}"
         code = "" if error is None else error.code
         outcome = "done" if error is None else "refused"
@@ -188,7 +187,7 @@ class StreamAdministration:
         is_change = self.feeds.register(caller.client, request, now_ns)
         if is_change:
             self.state.advance_events()
-            self.feeds.rotate_lost(now_ns)  # with more topics in the feed, fewer may see all of it
+            self.feeds.rotate_lost(now_ns)  # with more topics in the feed, fewer clients have the right to all of them
             self.authentication.rotate_lost(now_ns)
             self.subscriptions.tell_moved(self.subscriptions.concerned([request.feed]), now_ns)
             self.audit(caller, "register", now_ns, detail=adapter_name(request))
@@ -313,7 +312,7 @@ class StreamAdministration:
 
     def restore(self, caller: Caller, request: o.RestoreRequest, now_ns: int) -> None:
         if request.client not in self.state.denials:
-            raise NotFoundError(f"nothing was taken away from {request.client!r}")
+            raise NotFoundError(f"no topics of client {request.client!r} are revoked")
         self.state.remove("denials", request.client)
         self.recheck("", now_ns)
         self.audit(caller, "restore", now_ns, detail=request.client)
@@ -326,7 +325,7 @@ class StreamAdministration:
         return o.PolicyAnswer(clients=len(policy.clients), revoked=ended)
 
     def recheck(self, reason: str, now_ns: int) -> list[str]:
-        """See to it that nobody has more than the rights are now; returns the ids of subscriptions that ended."""
+        """Apply the current rights to all clients; returns the ids of the ended subscriptions."""
         lost = [each for each in self.state.adapters.values() if not self._may_stay(each, now_ns)]
         moved = self.subscriptions.concerned({each.registration.feed for each in lost})
         for each in lost:
@@ -408,8 +407,9 @@ class StreamAdministration:
         self._ticked_ns = now_ns
 
     def advance_keys(self, now_ns: int) -> None:
-        """Have adapters use the stream keys that everybody has confirmed, and begin subscriptions that waited for
-        them. To be called soon after a heartbeat, or a request for events."""
+        """Activate the stream keys that all holders have confirmed, and begin the subscriptions that waited for these
+        keys. Call this soon after a heartbeat or a request for events.
+        """
         for key in self.feeds.activate_due(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")
         for feed, clients in self.feeds.admit_newcomers(now_ns):
@@ -425,14 +425,14 @@ def _is_back_in_epochs(request: b.AdapterRegistration, before: b.AdapterRegistra
 
 
 def _check_beside(request: b.AdapterRegistration, other: b.AdapterRegistration) -> None:
-    """Whether it can be an adapter of the same feed as another one."""
+    """Raise if the adapter cannot belong to the same feed as another adapter."""
     if other.index == request.index:
         raise ForbiddenError(
             f"index {request.index} is that of {adapter_name(other)}",
-            hint="every adapter of a feed has an index of its own",
+            hint="give every adapter of a feed a different index",
         )
     if other.sealed != request.sealed:
         raise ForbiddenError(
             f"{adapter_name(other)} is {'sealed' if other.sealed else 'not sealed'}",
-            hint="all adapters of a feed are sealed, or none is",
+            hint="seal all adapters of a feed, or none",
         )

@@ -30,7 +30,7 @@ EPOCHS_AHEAD = 16
 
 
 class StreamAuthentication:
-    """`issuer` names the lineage of the server's state: its numbers can be compared with those of the same issuer."""
+    """`issuer` names the lineage of the server's state: only numbers of the same issuer are comparable."""
 
     def __init__(
         self,
@@ -95,8 +95,9 @@ class StreamAuthentication:
                 self._state.notify(client, event, now_ns)
 
     def rotate_lost(self, now_ns: int) -> list[str]:
-        """Create new keys for scopes in which a holder lost its right, and tell the former holder to drop its keys;
-        returns the scopes."""
+        """Create new keys for scopes in which a holder lost its right, and notify the former holder to drop its keys;
+        returns the scopes.
+        """
         rotated = []
         for scope in self.scopes():
             keys = self._keys(scope)
@@ -182,7 +183,7 @@ class StreamAuthentication:
         return self._readers.behind({client for each in held for client in each.holders}, number, now_ns)
 
     def _is_due(self, record: AuthenticationKeyRecord, now_ns: int) -> bool:
-        """Whether a pending key becomes active now, or a replaced one is dropped."""
+        """True if a pending key becomes active now, or a replaced key is dropped."""
         age_ns = now_ns - record.since_ns
         if age_ns >= self._limits.key_rotation_s * NS_PER_SECOND:
             return True
@@ -194,8 +195,9 @@ class StreamAuthentication:
         return not self._readers.behind(newest.holders, record.told, now_ns, publishing=publishing)
 
     def _publishing(self, scope: str, now_ns: int) -> set[str]:
-        """Clients that publish in the scope even if they do not ask for events at the moment. A client's publisher
-        that does not ask counts as ended, except for some time after a start of this server."""
+        """Clients that count as publishing in the scope even if they currently do not poll for events. A client's
+        publisher that does not poll counts as ended, except for some time after a start of this server.
+        """
         if scope != PUBLISHERS:
             return {each.client for each in self._feeds.adapters(scope)}
         if not self._readers.is_settling(now_ns):
@@ -203,7 +205,7 @@ class StreamAuthentication:
         return {each.client for each in self._state.publishers.values()}
 
     def _note_told(self, scope: str, state: KeyState) -> None:
-        """The events up to now have told all holders of the scope's keys in this state."""
+        """Record that the events so far have announced this state of the scope to all holders of its keys."""
         for name, each in self._keys(scope).items():
             if each.state == state:
                 self._put(name, msgspec.structs.replace(each, told=self._state.meta.event_number))

@@ -31,7 +31,7 @@ class Publishers:
         return self._advance(key, held, 1, is_claim=True)
 
     def begin(self) -> None:
-        """Another server decided before this one, and may have issued epochs that this server did not receive."""
+        """Skip the epochs that the previous server may have issued without this server's knowledge."""
         for key, held in list(self._state.publishers.items()):
             self._advance(key, held, EPOCH_STEP)
 

@@ -51,7 +51,7 @@ class Subscriptions:
             self._check_room(client)
         size = sum(len(text.encode()) for text in (*request.topics, *request.send))
         if size > TOPICS_SIZE_MAX:
-            raise LimitError(f"the topics have {size} bytes, at most {TOPICS_SIZE_MAX} are taken")
+            raise LimitError(f"the topics have {size} bytes, above the limit of {TOPICS_SIZE_MAX}")
         topics, send = tuple(request.topics), tuple(request.send)
         grants = tuple(self._rights.decide(client, request.topics, request.send, now_ns))
         issued = self._issued(held, grants, now_ns) if held is not None else ()

@@ -72,12 +72,12 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class AdminApp:
-    """The routes of one service; `app` is for a web server. `page_token` is that of its pages, if they have one."""
+    """The routes of one service; `app` is for a web server. `page_token` protects the pages, if given."""
 
     def __init__(self, service: AdminService, page_token: BearerToken | None) -> None:
         self._service = service
         self._is_stopping = False
-        self._applied = asyncio.Event()  # set, and replaced, when a reader of events polls or disconnects
+        self._applied = asyncio.Event()  # set and then replaced when a reader of events polls or disconnects
         self._openapi = msgspec.json.encode(openapi.document())
         routes = [Route(each.path, self._route(each), methods=[each.method]) for each in OPERATIONS]
         self._counters = Counters("admin")
@@ -204,7 +204,7 @@ class AdminApp:
         return self._refusal(error)
 
     def _gauges(self) -> dict[str, float]:
-        """Numbers only: on the loopback interface they can be read without a token."""
+        """The page has numbers only, so the loopback interface needs no token."""
         status = self._service.status()
         return {
             "admin_is_primary": status.role == "primary",
@@ -276,7 +276,7 @@ class AdminApp:
     async def _model(self, call: Call) -> Any:
         text = call.path["model_id"]
         if not (text.isascii() and text.isdigit() and len(text) < 6):
-            raise NotFoundError(f"{text[:80]!r} is not the id of a model", hint="ids are numbers")
+            raise NotFoundError(f"{text[:80]!r} is not a model id", hint="ids are numbers")
         query: ModelQuery = call.query
         document, tag = self._service.models.get(int(text), query.version)
         headers = {"etag": tag, "cache-control": "private, no-cache"}
@@ -373,4 +373,4 @@ def _query(request: Request, operation: Operation) -> Any:
     try:
         return msgspec.convert(dict(request.query_params), operation.query, strict=False)
     except msgspec.ValidationError as error:
-        raise RequestError(f"its query is not valid: {error}", where=operation.path) from None
+        raise RequestError(f"invalid query: {error}", where=operation.path) from None

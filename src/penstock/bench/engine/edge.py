@@ -127,8 +127,8 @@ def _results(report: CrowdReport, took: float, cpu_s: float, memory_bytes: int) 
     conditions = (
         f"{CLIENTS} WebSocket clients with {ITEMS_EACH} of {ITEMS} items at {PER_SECOND:g}/s each, items updated "
         f"{UPDATES_PER_SECOND:g}/s; in {took:.1f} s {report.updates / took:,.0f} updates/s in {frames:.1f} frames/s "
-        f"per client, {per_item:.2f} updates/s per item; the client with the fewest got {report.fewest / due:.1%} of "
-        f"what was due, {report.closed} were disconnected; publisher, plant, edge and clients are processes on "
+        f"per client, {per_item:.2f} updates/s per item; every client got at least {report.fewest / due:.1%} of "
+        f"its due updates, {report.closed} were disconnected; publisher, plant, edge and clients are processes on "
         f"{os.cpu_count()} cores"
     )
     check(report.closed == 0, f"{report.closed} clients were disconnected")

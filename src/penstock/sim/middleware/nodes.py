@@ -107,11 +107,11 @@ class PublisherNode(Node):
         self.disk.crash()
 
     def rest(self) -> None:
-        """Publish nothing more; keep-alives go on."""
+        """Publish no more messages; keep-alives continue."""
         self._is_resting = True
 
     def end(self, *, is_killed: bool) -> None:
-        """Say goodbye or crash, and tell the checkers where each stream ended."""
+        """Say goodbye or crash, and report the end of each stream to the checkers."""
         publisher = self._publisher()
         if publisher is None:
             return
@@ -124,7 +124,7 @@ class PublisherNode(Node):
             self.crash()
 
     def epoch(self) -> int | None:
-        """The epoch in which it publishes, if it does."""
+        """The current epoch, if the publisher has one."""
         publisher = self._publisher()
         return publisher.epoch if publisher else None
 
@@ -168,7 +168,7 @@ class PublisherNode(Node):
         return self.core
 
     def _claim_epoch(self) -> None:
-        """Claim the next epoch, and begin when it is on the disk; retry if the disk refuses it."""
+        """Claim the next epoch, and start when the epoch is on the disk; retry if the write fails."""
         content = self.disk.read(EPOCH_FILE)
         epoch, incarnation = next_epoch(content), self.incarnation
 

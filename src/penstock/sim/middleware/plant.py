@@ -34,7 +34,7 @@ from penstock.sim.world import World
 
 
 class PlantOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one plant from another."""
+    """Options of a plant."""
 
     publishers: int = 2
     receivers: int = 3

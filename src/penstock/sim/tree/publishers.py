@@ -17,7 +17,7 @@ MODEL_OF = {"model_id": MODEL.id, "model_version": MODEL.version}
 
 
 class Publisher(Application):
-    """Publishes messages at the root, and keeps all of them, so that it can repeat those that a root has lost."""
+    """Publishes messages at the root, and keeps all messages, to repeat those that a root has lost."""
 
     def __init__(self, plant: "TreePlant", name: str, places: list[str], publisher_id: int) -> None:
         super().__init__(plant, name, places)
@@ -76,4 +76,4 @@ class Publisher(Application):
                 self.log(f"refused: {message}")
 
     def packet(self, session: Session, leg: int, packet: bytes) -> None:
-        """A publisher ignores packets; they are of the infostream."""
+        """Ignore packets, which belong to the infostream."""
