@@ -5,7 +5,6 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -27,8 +26,8 @@ COUNT = 20_000
 
 
 @pytest.fixture
-def channel() -> Iterator[Channel]:
-    yield free_channel()
+def channel() -> Channel:
+    return free_channel()
 
 
 def numbers(receiver: MulticastReceiver, count: int) -> list[int]:
