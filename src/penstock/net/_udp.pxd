@@ -50,6 +50,7 @@ cdef class Inlet:
     cdef uint64_t _coalesced_source
     cdef int64_t _coalesced_arrival_ns
     cdef int _coalesced_socket
+    cdef int _first_socket
 
     cpdef int receive(self, int64_t timeout_ns=*, bint spin=*) except -1
     cdef int check_open(self) except -1

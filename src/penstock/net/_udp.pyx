@@ -138,9 +138,10 @@ cdef class Inlet:
         return received
 
     cdef bint is_rung(self) noexcept nogil:
-        cdef bint was_rung = self._is_rung
+        if not self._is_rung:  # only a bell that rang is reset: a store could overwrite one that rings now
+            return False
         self._is_rung = False
-        return was_rung
+        return True
 
     cdef int drain(self, int sockets, bint is_single) noexcept nogil:
         """Read the available datagrams of the first `sockets` sockets, a fair share of each, or just one datagram.
@@ -171,14 +172,14 @@ cdef class Inlet:
         return <int>used
 
     cdef int drain_coalesced(self, int sockets, bint is_single) noexcept nogil:
-        """drain() from sockets whose datagrams the kernel hands over together. After a batch without room for all of
-        them, the next socket comes first, so that a busy socket does not starve the others."""
+        """drain() from sockets whose datagrams the kernel hands over together. After a socket that filled the batch, the
+        next one comes first, so that a busy socket does not starve the others."""
         cdef Py_ssize_t room
         cdef int step, index, received
-        cdef int first = 0
+        cdef int first = self._first_socket
+        self._first_socket = 0
         if self._coalesced_at < self._coalesced_size:
             self.take_segments()
-            first = self._coalesced_socket + 1
         for step in range(sockets):
             index = (first + step) % sockets
             room = self.batch.count + (self.batch.capacity - self.batch.count) // (sockets - step)
@@ -203,6 +204,8 @@ cdef class Inlet:
         cdef uint32_t size
         while self.batch.count < self.batch.capacity:
             count = self.batch.count
+            if count + 1 == self.batch.capacity:
+                self._first_socket = self._coalesced_socket + 1
             size = min(self._segment_size, self._coalesced_size - self._coalesced_at)
             memcpy(self.batch.data + count * self.batch.stride, self._coalesced + self._coalesced_at, size)
             self.batch.sizes[count] = size
