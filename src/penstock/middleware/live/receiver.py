@@ -89,7 +89,7 @@ class SocketReceiver(LaneReceiver):
         self._own = own
         self._sockets = [own, *others]
         self._batch = DatagramBatch(64, randomness.below(2**64))
-        self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch, bell)
+        self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch, bell, coalesces=True)
         self._gather_ns = gather_us * NS_PER_US
         lane = ReceivingLane(self._inlet, self._core.in_order, gather_ns=self._gather_ns)
         super().__init__(lane, spin=spin, is_lossy=loss > 0)
