@@ -35,6 +35,9 @@ Transport: TypeAlias = Literal["auto", "multicast", "tcp"]
 
 LOOP_BACK = "127.0.0.1"
 
+TURN_SECONDS = 0.005
+"""Interval at which a line is read while an image or a key is awaited."""
+
 
 class Surroundings(msgspec.Struct):
     """Objects shared by the lines of a subscription."""
@@ -143,9 +146,21 @@ class Line:
         """Return messages for the application, in order; waits at most `timeout` seconds."""
         if self._filtered is not None and self._is_filter_gone(self._filtered):
             self._leave_filter(self._filtered)
-        is_waiting = self._joining is not None or self._unopened
-        outcomes = self._judged(self._merging.receive(min(timeout, 0.005) if is_waiting else timeout))
+        outcomes = self._judged(self._merging.receive(min(timeout, TURN_SECONDS) if self._is_waiting else timeout))
         return outcomes if self._joining is None else self._join(self._joining, outcomes)
+
+    def descriptors(self) -> list[int] | None:
+        """Return descriptors that become readable when something arrives; None if the line must be read to know."""
+        return self._merging.descriptors()
+
+    def idle_seconds(self) -> float:
+        """Return the time until receive() is due even if nothing arrives."""
+        return min(self._merging.idle_seconds(), TURN_SECONDS) if self._is_waiting else self._merging.idle_seconds()
+
+    @property
+    def _is_waiting(self) -> bool:
+        """True while an image or a key is awaited."""
+        return self._joining is not None or bool(self._unopened)
 
     def close(self) -> None:
         self._merging.close()
