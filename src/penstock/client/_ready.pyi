@@ -5,6 +5,7 @@ from penstock.capture.core.message_reader import Readable
 
 class ReadyMessages:
     is_closed: bool
+    is_failed: bool
     expires_ns: int
     def __init__(
         self, fill: Callable[[], None], check: Callable[[], None], tell: Callable[[Any], None]

@@ -11,7 +11,8 @@ cdef class ReadyMessages:
     """An iterator over the messages of a subscription; one thread reads.
 
     `fill` adds further messages, waiting a moment for them; `check` raises if the subscription has ended; `tell` gets
-    the events. No message is returned after `is_closed` is set, or after `expires_ns` without a call of `check`.
+    the events. No message is returned without a call of `check` after `is_failed` is set or the wall clock has reached
+    `expires_ns`.
     """
 
     cdef object _fill
@@ -23,6 +24,7 @@ cdef class ReadyMessages:
     cdef readonly uint64_t given
     """Number of messages returned."""
     cdef public bint is_closed
+    cdef public bint is_failed
     cdef public int64_t expires_ns
 
     def __cinit__(self, fill not None, check not None, tell not None):
@@ -52,12 +54,12 @@ cdef class ReadyMessages:
         """Return the next message; None if there is none. Passes earlier events to `tell`."""
         while True:
             if self._next < len(self._messages):
-                if wall_ns() < self.expires_ns:
+                if not self.is_failed and wall_ns() < self.expires_ns:
                     self._next += 1
                     self.given += 1
                     return self._messages[self._next - 1]
                 self._check()
-                if wall_ns() >= self.expires_ns:
+                if self.is_failed or wall_ns() >= self.expires_ns:
                     return None
             elif self._later:
                 later = self._later.popleft()

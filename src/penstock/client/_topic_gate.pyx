@@ -26,15 +26,6 @@ UNUSUAL = int(VERDICT_UNUSUAL)
 cdef class TopicGate:
     """`decide` returns the verdict on a topic."""
 
-    cdef TopicCache _verdicts
-    cdef uint16_t _unusual_flags
-    cdef object _decide
-    cdef object _marks
-    cdef uint8_t *_is_wanted
-    cdef Py_ssize_t _room
-    cdef readonly uint64_t refused
-    cdef readonly uint64_t malformed
-
     def __cinit__(self, uint64_t seed, uint16_t unusual_flags, decide not None):
         self._verdicts = TopicCache(seed)
         self._unusual_flags = unusual_flags

@@ -35,7 +35,7 @@ class Gate:
         self._wanted = InterestTable()
         self._entitlement = Entitlement(())
         self._delay_s = 0
-        self._by_topic = by_topic = TopicGate(int.from_bytes(random_bytes(8), "big"), SPECIAL, self._verdict)
+        self.by_topic = by_topic = TopicGate(int.from_bytes(random_bytes(8), "big"), SPECIAL, self._verdict)
         counters.watch("messages_dropped", lambda: by_topic.refused, cause=Cause.REFUSED)
         counters.watch("messages_dropped", lambda: by_topic.malformed, cause=Cause.MESSAGE)
         self.requires_seal = False
@@ -52,13 +52,13 @@ class Gate:
         if topics and all(topic.startswith("!") for topic in topics):
             table.add(">", 0)
         self._wanted = table
-        self._by_topic.forget()
+        self.by_topic.forget()
 
     def allow(self, entitlement: Entitlement, delay_s: int) -> None:
         """Set the grants of the token; messages that pass must be at least `delay_s` old."""
         self._entitlement = entitlement
         self._delay_s = delay_s
-        self._by_topic.forget()
+        self.by_topic.forget()
 
     def hold_keys(self, keys: Sequence[StreamKey]) -> None:
         for key in keys:
@@ -69,11 +69,16 @@ class Gate:
         self._ring = StreamKeyRing()
         self._opener = Opener(self._ring)
 
+    @property
+    def is_by_topic(self) -> bool:
+        """True if `by_topic` decides on ordinary messages, without a seal or a condition."""
+        return self._condition is None and not self.requires_seal
+
     def choose(self, batch: MessageBatch) -> MessageBatch | list[PacketMessage]:
         """Return the messages of a batch that pass, as a batch if that can be decided without looking at single
         messages.
         """
-        chosen = None if self.requires_seal else self._by_topic.choose(batch)
+        chosen = None if self.requires_seal else self.by_topic.choose(batch)
         if chosen is None:
             return [message for message in batch if self.passes(message)]
         if self._condition is None or not len(chosen):

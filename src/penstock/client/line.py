@@ -11,7 +11,9 @@ import msgspec
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, PenstockError, RefusedError, SealKeyError, UnreachableError
 from penstock.base.log import logger
+from penstock.capture.live._reading import BatchReader
 from penstock.capture.live.reading import Models
+from penstock.client._pipeline import Pipeline
 from penstock.client.config import ClientConfig
 from penstock.client.filtered import FilteredFeed
 from penstock.client.gate import SEALED, Gate
@@ -21,7 +23,7 @@ from penstock.client.unicast import UnicastReceiver
 from penstock.filter.client.discovery import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, SessionEvent
 from penstock.middleware.live import MulticastReceiver
-from penstock.middleware.live.merging_receiver import MergingReceiver
+from penstock.middleware.live.merging_receiver import MergingReceiver, StreamSource
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
@@ -60,7 +62,14 @@ class Line:
     """One feed of a subscription. Used by one thread at a time."""
 
     def __init__(
-        self, around: Surroundings, stream: BrokeredStream, topics: Sequence[str], token: str, *, image: bool
+        self,
+        around: Surroundings,
+        stream: BrokeredStream,
+        topics: Sequence[str],
+        token: str,
+        reader: BatchReader,
+        *,
+        image: bool,
     ) -> None:
         self._around = around
         self._stream = stream
@@ -77,6 +86,7 @@ class Line:
         self._module: Address | None = find_filter(around.config.filter) if self.is_multicast else None
         self._unicast: UnicastReceiver | None = None
         self._merging = MergingReceiver([], config=around.config.merger, counters=around.counters)
+        self.pipeline = Pipeline(self._merging.merger, self.gate.by_topic, reader)
         self._unopened: deque[PacketMessage | SessionEvent] = (
             deque()
         )  # a sealed message without a key, and the messages after it
@@ -141,6 +151,15 @@ class Line:
         """Set other topics; a following update() gives the adapters' streams for them."""
         self._wanted = list(topics)
         self.gate.want(topics)
+
+    def ordinary_source(self) -> StreamSource | None:
+        """Return the source for the pipeline; None if messages need more than the pipeline does."""
+        is_ordinary = not self._is_waiting and self._filtered is None and self.gate.is_by_topic
+        return self._merging.only_source if is_ordinary else None
+
+    def judge_left(self) -> list[Outcome]:
+        """Return what the pipeline left to the line."""
+        return self._judged(self.pipeline.left)
 
     def receive(self, timeout: float) -> list[Outcome]:
         """Return messages for the application, in order; waits at most `timeout` seconds."""

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
@@ -81,6 +81,7 @@ class Subscription:
         self._manager = manager
         self._image = image
         self._lines: dict[tuple[str, int], Line] = {}
+        self._only_line: Line | None = None  # if there is one
         self._brokered = brokered
         self._ready = ReadyMessages(self._fill, self._raise_if_over, self._tell_session)
         self._reader = BatchReader(around.models, SystemRandomness().below(2**64), self._read)
@@ -171,6 +172,7 @@ class Subscription:
                 line.gate.drop_keys()
                 line.close()
             self._lines.clear()
+            self._only_line = None
 
     def __enter__(self) -> Self:
         return self
@@ -246,6 +248,7 @@ class Subscription:
         """End the subscription with this error before the application receives further messages."""
         if self._error is None:
             self._error = error
+        self._ready.is_failed = True
         self._ready.clear()
         for line in list(self._lines.values()):
             line.gate.drop_keys()
@@ -266,7 +269,22 @@ class Subscription:
 
     def _fill(self, timeout: float = SLICE_SECONDS) -> None:
         """Decode what has arrived, or arrives within the time."""
-        for _, content in self._receive(timeout):
+        with self._lock:
+            if self._commands:
+                self._carry_out()
+            line = self._only_line
+            source = None if line is None else line.ordinary_source()
+            if line is not None and source is not None:
+                messages = line.pipeline.receive(source, timeout)
+                if messages is None:
+                    self._add(self._sorted(line.judge_left()))
+                elif messages:
+                    self._ready.add(messages)
+                return
+        self._add(content for _, content in self._receive(timeout))
+
+    def _add(self, received: Iterable[Content | SessionEvent]) -> None:
+        for content in received:
             if isinstance(content, SessionEvent):
                 self._ready.add_event(content)
             elif isinstance(content, MessageBatch):
@@ -363,9 +381,10 @@ class Subscription:
             else:
                 if known is not None:
                     known.close()
-                line = Line(self._around, stream, self.topics, self._brokered.token, image=self._image)
+                line = Line(self._around, stream, self.topics, self._brokered.token, self._reader, image=self._image)
                 line.allow(Entitlement(self._brokered.grants), self._brokered.token)
                 self._lines[key] = line
+        self._only_line = next(iter(self._lines.values())) if len(self._lines) == 1 else None
 
     def want(self, topics: Sequence[str], brokered: Brokered) -> None:
         """Replace the topics with those that were granted."""

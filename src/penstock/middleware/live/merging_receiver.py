@@ -80,6 +80,12 @@ class MergingReceiver:
         self._sources.remove(source)
         self._sources.insert(0, source)
 
+    @property
+    def only_source(self) -> StreamSource | None:
+        """The source, if there is one and nothing else to be done than to receive from it."""
+        is_alone = len(self._sources) == 1 and not self._retired and not self.merger.is_stalled
+        return self._sources[0] if is_alone else None
+
     def handle(self, event: MergerEvent) -> list[MergerInstruction]:
         """Pass an event of another origin to the merger."""
         return self.merger.handle(event, time.monotonic_ns())
