@@ -1,7 +1,8 @@
 from penstock.capture.core.message_reader import Readable
 from penstock.capture.live._reading import BatchReader
 from penstock.client._topic_gate import TopicGate
-from penstock.middleware import Merger, MergerInstruction
+from penstock.middleware import Merger
+from penstock.middleware.core.events import MergerInstruction
 from penstock.middleware.live.merging_receiver import StreamSource
 
 class Pipeline:

@@ -11,8 +11,8 @@ WAIT_SECONDS = 0.05
 
 
 class Arrivals:
-    """The descriptors of one reader in the loop that calls wait(). One epoll descriptor stands for all of them, and stays
-    registered with the loop from one wait to the next.
+    """The descriptors of one reader in the loop that calls wait(). One epoll descriptor stands for all of them, and
+    stays registered with the loop from one wait to the next.
     """
 
     def __init__(self) -> None:

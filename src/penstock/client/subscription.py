@@ -123,8 +123,6 @@ class Subscription:
                 self._raise_if_over()
                 while (message := self._ready.pop()) is not None:
                     yield message
-                    if self._is_closed:
-                        return
                 self._fill(0.0)
                 if not self._ready:
                     await arrivals.wait(self._descriptors(), self._idle_seconds())

@@ -1,14 +1,10 @@
-"""The client's receiving half: exchange datagram → adapter → subscription, and a publisher's full rate → subscription.
-
-Runs by itself, too: python -m penstock.bench.frontdoor.client [latency|tcp|async|rate …]
-"""
+"""The client's receiving half: exchange datagram → adapter → subscription, and a publisher's full rate → subscription."""
 
 import asyncio
 import contextlib
 import ctypes
 import mmap
 import struct
-import sys
 import tempfile
 import threading
 import time
@@ -122,8 +118,8 @@ def run() -> Iterator[Result]:
         for transport in ("multicast", "tcp"):
             yield from latency_results(place, transport, "for")
         yield from latency_results(place, "multicast", "async")
-        for way, rates in (("for", FOR_RATES), ("batches", BATCH_RATES)):
-            yield rate_result(place, way, rates)
+        yield rate_result(place, "for", FOR_RATES)
+        yield rate_result(place, "batches", BATCH_RATES)
 
 
 # An exchange's datagrams through an adapter
@@ -142,8 +138,8 @@ def latency_results(place: Place, transport: str, way: Way) -> Iterator[Result]:
     )
     conditions = (
         f"{RATE} ITCH messages a second, each in a datagram of its own, from the sender that sleeps in between; one "
-        f"adapter process, blocking; subscription in its own process, blocking, `{way}`, transport {transport}; loopback; "
-        f"{len(found.latencies_us)} messages; from before the datagram is sent to the application; lost {found.lost}"
+        f"adapter process, blocking; subscription in its own process, blocking, `{way}`, transport {transport}; "
+        f"loopback; {len(found.latencies_us)} messages; from before the datagram is sent to the application; lost {found.lost}"
     )
     for percent in (50, 99):
         value = float(numpy.percentile(found.latencies_us, percent))
@@ -238,7 +234,7 @@ def read_latencies(place: Place, transport: Any, way: Way, path: str, pipe: Conn
             taken.append((now_ns, number))
             if number >= WARM_UP and not started[1]:
                 started[:] = [time.process_time(), len(taken)]
-            return number >= LATENCY_MESSAGES - 100
+            return bool(number >= LATENCY_MESSAGES - 100)
 
         subscription.next(0.1)
         pipe.send("subscribed")
@@ -289,8 +285,8 @@ def rate_result(place: Place, way: Way, rates: tuple[int, ...], seconds: float =
         against="the rate of the publisher",
         against_value=rate,
         conditions=(
-            f"one publisher process with ORIGIN and authentication as an adapter, packets of up to {PACKET_SIZE} bytes, "
-            f"{PAYLOAD_SIZE}-byte records; {seconds:g} s; `{way}`; {found.cpu_us_per_message:.3f} µs CPU a message; "
+            f"one publisher process with ORIGIN and authentication as an adapter, packets of up to {PACKET_SIZE} "
+            f"bytes, {PAYLOAD_SIZE}-byte records; {seconds:g} s; `{way}`; {found.cpu_us_per_message:.3f} µs CPU a message; "
             f"tried: {'; '.join(tried)}"
         ),
     )
@@ -410,7 +406,7 @@ def read_flood(place: Place, way: Way, expected: int, pipe: Connection) -> None:
                 if taken >= expected:
                     break
         else:
-            for message in subscription:
+            for _ in subscription:
                 if not taken:
                     begun, cpu = time.monotonic(), time.process_time()
                 taken += 1
@@ -420,27 +416,3 @@ def read_flood(place: Place, way: Way, expected: int, pipe: Connection) -> None:
         seconds = time.monotonic() - begun
         cpu = time.process_time() - cpu
         pipe.send((taken / seconds, taken, expected - taken, 1e6 * cpu / max(taken, 1)))
-
-
-def main() -> None:
-    with administration() as place:
-        for each in sys.argv[1:]:
-            if each in ("multicast", "tcp"):
-                show(latency_results(place, each, "for"))
-            elif each == "async":
-                show(latency_results(place, "multicast", "async"))
-            else:
-                way, _, rate = each.partition(":")
-                way_: Any = way
-                rates = FOR_RATES if way == "for" else BATCH_RATES
-                found = rate_result(place, way_, (int(rate),) if rate else rates, 5.0 if rate else RATE_SECONDS)
-                show(iter([found]))
-
-
-def show(results: Iterator[Result]) -> None:
-    for each in results:
-        print(f"{each.metric:40} {each.value:14,.1f} {each.unit}  {each.conditions}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
