@@ -154,8 +154,11 @@ class Line:
 
     def ordinary_source(self) -> StreamSource | None:
         """Return the source for the pipeline; None if messages need more than the pipeline does."""
-        is_ordinary = not self._is_waiting and self._filtered is None and self.gate.is_by_topic
-        return self._merging.only_source if is_ordinary else None
+        if self._joining is not None or self._unopened or not self.gate.is_by_topic:
+            return None
+        if self._filtered is not None and self._is_filter_gone(self._filtered):
+            return None
+        return self._merging.only_source
 
     def judge_left(self) -> list[Outcome]:
         """Return what the pipeline left to the line."""

@@ -1,4 +1,4 @@
-"""The client's receiving half: exchange datagram → adapter → subscription, and a publisher's full rate → subscription."""
+"""What a subscription receives: an exchange's datagrams through an adapter, and the full rate of a publisher."""
 
 import asyncio
 import contextlib
@@ -139,7 +139,8 @@ def latency_results(place: Place, transport: str, way: Way) -> Iterator[Result]:
     conditions = (
         f"{RATE} ITCH messages a second, each in a datagram of its own, from the sender that sleeps in between; one "
         f"adapter process, blocking; subscription in its own process, blocking, `{way}`, transport {transport}; "
-        f"loopback; {len(found.latencies_us)} messages; from before the datagram is sent to the application; lost {found.lost}"
+        f"loopback; {len(found.latencies_us)} messages; from before the datagram is sent to the "
+        f"application; lost {found.lost}"
     )
     for percent in (50, 99):
         value = float(numpy.percentile(found.latencies_us, percent))
@@ -286,7 +287,8 @@ def rate_result(place: Place, way: Way, rates: tuple[int, ...], seconds: float =
         against_value=rate,
         conditions=(
             f"one publisher process with ORIGIN and authentication as an adapter, packets of up to {PACKET_SIZE} "
-            f"bytes, {PAYLOAD_SIZE}-byte records; {seconds:g} s; `{way}`; {found.cpu_us_per_message:.3f} µs CPU a message; "
+            f"bytes, {PAYLOAD_SIZE}-byte records; {seconds:g} s; `{way}`; {found.cpu_us_per_message:.3f} µs CPU a "
+            f"message; "
             f"tried: {'; '.join(tried)}"
         ),
     )
