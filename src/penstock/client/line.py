@@ -11,7 +11,9 @@ import msgspec
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, PenstockError, RefusedError, SealKeyError, UnreachableError
 from penstock.base.log import logger
+from penstock.capture.live._reading import BatchReader
 from penstock.capture.live.reading import Models
+from penstock.client._pipeline import Pipeline
 from penstock.client.config import ClientConfig
 from penstock.client.filtered import FilteredFeed
 from penstock.client.gate import SEALED, Gate
@@ -21,7 +23,7 @@ from penstock.client.unicast import UnicastReceiver
 from penstock.filter.client.discovery import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, SessionEvent
 from penstock.middleware.live import MulticastReceiver
-from penstock.middleware.live.merging_receiver import MergingReceiver
+from penstock.middleware.live.merging_receiver import MergingReceiver, StreamSource
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
@@ -34,6 +36,9 @@ log = logger("client.line")
 Transport: TypeAlias = Literal["auto", "multicast", "tcp"]
 
 LOOP_BACK = "127.0.0.1"
+
+TURN_SECONDS = 0.005
+"""Interval at which a line is read while an image or a key is awaited."""
 
 
 class Surroundings(msgspec.Struct):
@@ -57,7 +62,14 @@ class Line:
     """One feed of a subscription. Used by one thread at a time."""
 
     def __init__(
-        self, around: Surroundings, stream: BrokeredStream, topics: Sequence[str], token: str, *, image: bool
+        self,
+        around: Surroundings,
+        stream: BrokeredStream,
+        topics: Sequence[str],
+        token: str,
+        reader: BatchReader,
+        *,
+        image: bool,
     ) -> None:
         self._around = around
         self._stream = stream
@@ -74,6 +86,7 @@ class Line:
         self._module: Address | None = find_filter(around.config.filter) if self.is_multicast else None
         self._unicast: UnicastReceiver | None = None
         self._merging = MergingReceiver([], config=around.config.merger, counters=around.counters)
+        self.pipeline = Pipeline(self._merging.merger, self.gate.by_topic, reader)
         self._unopened: deque[PacketMessage | SessionEvent] = (
             deque()
         )  # a sealed message without a key, and the messages after it
@@ -139,13 +152,37 @@ class Line:
         self._wanted = list(topics)
         self.gate.want(topics)
 
+    def ordinary_source(self) -> StreamSource | None:
+        """Return the source for the pipeline; None if messages need more than the pipeline does."""
+        if self._joining is not None or self._unopened or not self.gate.is_by_topic:
+            return None
+        if self._filtered is not None and self._is_filter_gone(self._filtered):
+            return None
+        return self._merging.only_source
+
+    def judge_left(self) -> list[Outcome]:
+        """Return what the pipeline left to the line."""
+        return self._judged(self.pipeline.left)
+
     def receive(self, timeout: float) -> list[Outcome]:
         """Return messages for the application, in order; waits at most `timeout` seconds."""
         if self._filtered is not None and self._is_filter_gone(self._filtered):
             self._leave_filter(self._filtered)
-        is_waiting = self._joining is not None or self._unopened
-        outcomes = self._judged(self._merging.receive(min(timeout, 0.005) if is_waiting else timeout))
+        outcomes = self._judged(self._merging.receive(min(timeout, TURN_SECONDS) if self._is_waiting else timeout))
         return outcomes if self._joining is None else self._join(self._joining, outcomes)
+
+    def descriptors(self) -> list[int] | None:
+        """Return descriptors that become readable when something arrives; None if the line must be read to know."""
+        return self._merging.descriptors()
+
+    def idle_seconds(self) -> float:
+        """Return the time until receive() is due even if nothing arrives."""
+        return min(self._merging.idle_seconds(), TURN_SECONDS) if self._is_waiting else self._merging.idle_seconds()
+
+    @property
+    def _is_waiting(self) -> bool:
+        """True while an image or a key is awaited."""
+        return self._joining is not None or bool(self._unopened)
 
     def close(self) -> None:
         self._merging.close()

@@ -242,8 +242,8 @@ class MulticastPublisher(LanePublisher):
         return joined
 
     def _serve(self) -> None:
-        """The thread: answer requests and send keep-alives, until close() is complete. The thread waits without the GIL, so
-        that it does not compete with the threads that publish."""
+        """The thread: answer requests and send keep-alives, until close() is complete. The thread waits without the
+        GIL, so that it does not compete with the threads that publish."""
         batch = self._inlet.batch
         slice_ns = min(SERVICE_SLICE_NS, self._core.config.keep_alive_first_ms * NS_PER_MS)
         try:
