@@ -143,6 +143,7 @@ def write_layout(directory: Path, options: DemoOptions, *, ports: Ports | None =
             topics=TOPICS,
             admin=ADMIN,
             admin_port=ports.admin,
+            publishing_port=ports.publishing,
             lines=", ".join(map(_inline, ports.lines)),
             request_port=ports.request,
             adapters=adapters,
@@ -257,6 +258,7 @@ name = "demo"
 name = "{admin}"
 policy = "policy.toml"
 port = {admin_port}
+publishing.port = {publishing_port}
 
 [[feed]]
 name = "{feed}"
