@@ -1,12 +1,12 @@
 """Authentication of packets: the keys of each scope, who holds them, and the publishers and epochs vouched for.
 
 A scope is a feed, the stream of a client's publisher, or PUBLISHERS for publishers without either. A key is created
-when the scope's first publisher registers. When a holder loses its right, all other holders get the next key (pending). It becomes active when all of
-them have confirmed it, and the previous key is dropped when all have confirmed the activation: packets in flight are
-not lost. The same is done when an adapter has been silent for too long (rotate_silent). Each step takes at least
-`key_grace_s` and at most `key_rotation_s`, even if a holder confirms nothing, so the former holder's key is useless
-after twice `key_rotation_s`, and usually after twice `key_grace_s`. A holder confirms an event by asking for later ones
-(EventReaders).
+when the scope's first publisher registers. When a holder loses its right, all other holders get the next key (pending).
+It becomes active when all of them have confirmed it, and the previous key is dropped when all have confirmed the
+activation: packets in flight are not lost. The same is done when an adapter has been silent for too long
+(rotate_silent). Each step takes at least `key_grace_s` and at most `key_rotation_s`, even if a holder confirms nothing,
+so the former holder's key is useless after twice `key_rotation_s`, and usually after twice `key_grace_s`. A holder
+confirms an event by asking for later ones (EventReaders).
 """
 
 from collections.abc import Callable, Iterable
