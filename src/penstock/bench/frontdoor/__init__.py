@@ -1,0 +1,1 @@
+"""The public API: from the application that publishes to the application that subscribes."""
