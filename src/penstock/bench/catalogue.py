@@ -41,6 +41,14 @@ BENCHES = {
             "filter.bench",
             "messages evaluated by a filter module, and the cost of an unwanted message, beside bare receiving",
         ),
+        Bench(
+            "frontdoor.through_plant",
+            "the public API, message by message: client.publisher() to client.subscribe(), beside nats-server",
+        ),
+        Bench(
+            "frontdoor.tree",
+            "the public API, message by message: through a tree, and acknowledgements, beside nats-server",
+        ),
         Bench("journal", "records appended and on the disk, beside bare writes and fdatasyncs"),
         Bench("match", "topics matched against a million interests, beside bare random memory accesses"),
         Bench("model", "a field read from Python, beside struct.unpack_from"),

@@ -23,6 +23,8 @@ RATE = 10_000
 LATENCY_MESSAGES = 20_000
 RATE_MESSAGES = 200_000
 SLEEP_MARGIN_NS = 60_000
+END_SECONDS = 0.2
+"""Interval of the messages that tell the subscriber the end."""
 _SENT = struct.Struct("<q")
 
 Publish = Callable[[str, bytes], object]
@@ -42,12 +44,15 @@ def compare(metric: str, ours: Way, place: str) -> Iterator[Result]:
     """The ratios to NATS: of the median latency at RATE messages a second, and of the rate without pauses."""
     latencies: dict[str, list[float]] = {ours.name: [], NATS_WAY.name: []}
     rates: dict[str, list[float]] = {ours.name: [], NATS_WAY.name: []}
+    lost = 0
     check(NATS.is_installed, f"nats-server is not installed (apt install {NATS.package})")
     with tempfile.TemporaryDirectory() as folder, NATS.running(Path(folder)) as server:
         for _ in range(ROUNDS):
             for way, where in ((ours, place), (NATS_WAY, str(server.port))):
                 latencies[way.name].append(_median_us(way, where))
-                rates[way.name].append(_rate(way, where))
+                rate, missed = _rate(way, where)
+                rates[way.name].append(rate)
+                lost += missed
     found = {name: statistics.median(each) for name, each in latencies.items()}
     fastest = {name: statistics.median(each) for name, each in rates.items()}
     conditions = (
@@ -62,26 +67,34 @@ def compare(metric: str, ours: Way, place: str) -> Iterator[Result]:
         what = "latency" if unit == "us" else "rate"
         shown = ", ".join(f"{name} {value:,.0f} {unit}" for name, value in values.items())
         yield result(
-            "frontdoor", f"{metric}_{what}_ratio_to_nats", ratio, "x", conditions=f"{conditions}; {messages}: {shown}"
+            "frontdoor",
+            f"{metric}_{what}_ratio_to_nats",
+            ratio,
+            "x",
+            against="nats-server",
+            against_value=1.0,
+            conditions=f"{conditions}; {messages}: {shown}; lost {lost}",
         )
 
 
 def _median_us(way: Way, place: str) -> float:
-    with other_process(_receive, way, place, LATENCY_MESSAGES) as reader:
+    with other_process(_receive, way, place) as reader:
         check(reader.recv() == "ready", f"the subscriber of {way.name} did not start")
         with other_process(_send, way, place, LATENCY_MESSAGES, NS_PER_SECOND // RATE) as writer:
             latencies_ns, _ = _answer(way, reader)
             writer.send("enough")
+    latencies_ns = latencies_ns[LATENCY_MESSAGES // 10 :]
     return statistics.median(latencies_ns) / NS_PER_US
 
 
-def _rate(way: Way, place: str) -> float:
-    with other_process(_receive, way, place, RATE_MESSAGES) as reader:
+def _rate(way: Way, place: str) -> tuple[float, int]:
+    """Messages received per second, and how many were lost."""
+    with other_process(_receive, way, place) as reader:
         check(reader.recv() == "ready", f"the subscriber of {way.name} did not start")
         with other_process(_send, way, place, RATE_MESSAGES, 0) as writer:
-            _, seconds = _answer(way, reader)
+            latencies_ns, seconds = _answer(way, reader)
             writer.send("enough")
-    return (RATE_MESSAGES - 1) / seconds
+    return len(latencies_ns) / seconds, RATE_MESSAGES - len(latencies_ns)
 
 
 def _answer(way: Way, reader: Connection) -> tuple[list[int], float]:
@@ -90,18 +103,20 @@ def _answer(way: Way, reader: Connection) -> tuple[list[int], float]:
     return latencies_ns, seconds
 
 
-def _receive(way: Way, place: str, count: int, orders: Connection) -> None:
+def _receive(way: Way, place: str, orders: Connection) -> None:
+    """Up to the first message without a time, which says that it was the last one."""
     latencies_ns: list[int] = []
     with way.subscription(place) as messages:
         orders.send("ready")
         first_ns = 0
         for payload in messages:
+            sent_ns = _SENT.unpack_from(payload)[0]
+            if not sent_ns:
+                break
             now_ns = time.monotonic_ns()
             first_ns = first_ns or now_ns
-            latencies_ns.append(now_ns - _SENT.unpack_from(payload)[0])
-            if len(latencies_ns) == count:
-                break
-        orders.send((latencies_ns[count // 10 :], (now_ns - first_ns) / NS_PER_SECOND))
+            latencies_ns.append(now_ns - sent_ns)
+        orders.send((latencies_ns, (now_ns - first_ns) / NS_PER_SECOND))
 
 
 def _send(way: Way, place: str, count: int, interval_ns: int, orders: Connection) -> None:
@@ -114,7 +129,8 @@ def _send(way: Way, place: str, count: int, interval_ns: int, orders: Connection
                     time.sleep((left_ns - SLEEP_MARGIN_NS) / NS_PER_SECOND)
             publish(TOPIC, _SENT.pack(time.monotonic_ns()) + rest)
             due_ns += interval_ns
-        orders.recv()
+        while not orders.poll(END_SECONDS):
+            publish(TOPIC, bytes(PAYLOAD_SIZE))
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from penstock.tree.client import open_publisher, open_stream
 from penstock.tree.config import StreamConfig
 
 ACKNOWLEDGED_SECONDS = 2.0
+ACKNOWLEDGED_GOAL = 5_000
 OPEN_SECONDS = 30.0
 
 
@@ -47,6 +48,8 @@ def _single_acknowledgements(root: RunningAgent) -> Result:
         "tree_single_acks_per_s",
         count / seconds,
         "1/s",
+        against="the goal",
+        against_value=ACKNOWLEDGED_GOAL,
         conditions=f"one publisher over loopback, publish() and flush() of each message of {PAYLOAD_SIZE} bytes; the "
         "root keeps every message (persist = written), and has an agent below it",
     )

@@ -1,6 +1,7 @@
 """TreeCoreRunner: runs the core of a subscriber or publisher on real links, in an asyncio loop."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -64,17 +65,26 @@ class TreeCoreRunner:
         guard: Guard,
         counters: Counters,
         carry_out: Callable[[Any], None],
-        turn: AbstractContextManager[Any],
+        turn: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._core = core
         self._carry_out_rest = carry_out
         self._is_paused = False
-        self._turn = turn
+        self._turn = turn or contextlib.nullcontext()
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[SendData] = deque()
         """Data that send_now() has left for the loop's thread."""
         self._driver: SessionDriver[BlockSplitter] = SessionDriver(
-            core, TREE, self, server="agent", node=node, guard=guard, config=LINK, counters=counters, log=log, turn=turn
+            core,
+            TREE,
+            self,
+            server="agent",
+            node=node,
+            guard=guard,
+            config=LINK,
+            counters=counters,
+            log=log,
+            turn=self._turn,
         )
         self.runner = self._driver.runner
 
@@ -105,8 +115,9 @@ class TreeCoreRunner:
             for each in instructions:
                 self._driver.carry_out(each)
 
-    def send_now(self, instructions: Iterable[SendData]) -> None:
-        """Send at once, in any thread that has the turn. The loop's thread writes what the socket does not take."""
+    def send_now(self, instructions: Iterable[Any]) -> None:
+        """Carry out SendData instructions at once, in any thread that has the turn. The loop's thread writes what the
+        socket does not take."""
         for each in instructions:
             link = self.links.get(each.link)
             is_clear = link is not None and link.is_clear and not self._unsent

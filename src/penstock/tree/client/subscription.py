@@ -35,7 +35,7 @@ from penstock.tree.client.core.events import Deliver, Paused, Receipt, Resumed
 from penstock.tree.client.core.session_events import SessionEvents
 from penstock.tree.client.core.subscriber import Subscriber, SubscriberConfig
 from penstock.tree.client.handle import StreamHandle, split_options
-from penstock.tree.core.control import LIVE, OLDEST, TOPICS_MAX, WANTS_SIZE_MAX, WHERE_SIZE_MAX, Position
+from penstock.tree.core.control import LIVE, OLDEST, TOPICS_MAX, WHERE_SIZE_MAX, Position
 from penstock.tree.core.infostream import Info
 from penstock.wire import PacketMessage
 
@@ -326,12 +326,6 @@ def checked(topics: tuple[str, ...], where: str | None) -> None:
         raise LimitError(
             f"a subscription to {len(topics):,} topics, at most {TOPICS_MAX:,} are taken",
             hint="use patterns such as md.us.eq.*.quote, or open several subscriptions",
-        )
-    size = sum(len(topic.encode()) for topic in topics) + len((where or "").encode())
-    if size > WANTS_SIZE_MAX:
-        raise LimitError(
-            f"the topics and the condition have {size:,} bytes, at most {WANTS_SIZE_MAX:,} are taken",
-            hint="use patterns, or open several subscriptions",
         )
     if where is not None and len(where) > WHERE_SIZE_MAX:
         raise LimitError(f"a condition of {len(where)} characters", hint=f"at most {WHERE_SIZE_MAX}")
