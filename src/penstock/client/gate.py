@@ -42,6 +42,8 @@ class Gate:
         """True if only sealed messages are accepted: for a sealed feed by multicast, where any host could send
         others.
         """
+        self.learns_models = True
+        """False if models in band are ignored: a client's publisher cannot define models for others."""
         self.want(topics)
 
     def want(self, topics: Sequence[str]) -> None:
@@ -155,7 +157,8 @@ class Gate:
     def meets(self, message: PacketMessage) -> bool:
         """True if the message meets the condition, if there is one. A model in band is learned and does not pass."""
         if message.topic == MODEL_TOPIC:
-            self._learn(message)
+            if self.learns_models:
+                self._learn(message)
             return False
         if self._condition is None:
             return True

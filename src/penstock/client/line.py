@@ -18,7 +18,7 @@ from penstock.client.config import ClientConfig
 from penstock.client.filtered import FilteredFeed
 from penstock.client.gate import SEALED, Gate
 from penstock.client.joining import Joining, Live, Outcome
-from penstock.client.service import Image, Protection, fetch_image
+from penstock.client.service import Image, Protection, fetch_image, has_service
 from penstock.client.unicast import UnicastReceiver
 from penstock.filter.client.discovery import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, SessionEvent
@@ -77,7 +77,8 @@ class Line:
         self._asked: list[str] = []  # topics requested from adapters over TCP
         self._token = token
         self.is_multicast = self._goes_by_multicast(stream)
-        self.gate = Gate(topics, around.where, around.models, around.counters)
+        self.gate = Gate(self._topics_to_pass(stream), around.where, around.models, around.counters)
+        self.gate.learns_models = has_service(stream)
         self._multicast: dict[str, tuple[frozenset[Channel], MulticastReceiver]] = {}  # by interface
         self._authentication: Authentication | None = None
         self._scopes: list[AuthenticationScope] = []
@@ -93,13 +94,14 @@ class Line:
         self._unopened_since = 0.0
         self._image: Future[Image] | None = None
         self._joining: Joining | None = None
-        if image and not stream.delay_s:  # an image is current, so a delayed stream has none
+        if image and not stream.delay_s and has_service(stream):  # an image is current: a delayed stream has none
             self._joining = Joining(self._merging.merger, around.config, stream.feed)
         self.update(stream)
 
     def update(self, stream: BrokeredStream) -> None:
         """Set the current adapters. New ones are joined before others are left, so that no message is missed."""
         self._stream = stream
+        self.gate.want(self._topics_to_pass(stream))
         self.gate.requires_seal = stream.sealed and self.is_multicast
         self.gate.hold_keys(stream.keys)
         if stream.authentication is not None:
@@ -150,7 +152,7 @@ class Line:
     def want(self, topics: Sequence[str]) -> None:
         """Set other topics; a following update() gives the adapters' streams for them."""
         self._wanted = list(topics)
-        self.gate.want(topics)
+        self.gate.want(self._topics_to_pass(self._stream))
 
     def ordinary_source(self) -> StreamSource | None:
         """Return the source for the pipeline; None if messages need more than the pipeline does."""
@@ -203,6 +205,10 @@ class Line:
 
     def _topics_of(self, stream: BrokeredStream) -> list[str]:
         return [*stream.topics, *(topic for topic in self._wanted if topic.startswith("!"))]
+
+    def _topics_to_pass(self, stream: BrokeredStream) -> list[str]:
+        """The wanted topics; of a client's publisher, only those that the publisher may send."""
+        return self._wanted if has_service(stream) else self._topics_of(stream)
 
     def _goes_by_multicast(self, stream: BrokeredStream) -> bool:
         wanted = self._around.transport

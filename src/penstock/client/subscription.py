@@ -20,6 +20,7 @@ from penstock.client.arrivals import Arrivals
 from penstock.client.batch import Batch
 from penstock.client.joining import Outcome, Receipt
 from penstock.client.line import Line, Surroundings
+from penstock.client.service import has_service
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap, SessionEvent
 from penstock.middleware.core.delivery_record import DeliveryRecord
 from penstock.middleware.live.merging_receiver import wait_readable
@@ -224,7 +225,24 @@ class Subscription:
         self._tell(lambda: self._take_over(brokered))
 
     def moved(self, streams: list[BrokeredStream]) -> None:
-        self._tell(lambda: self._update_lines(streams))
+        """Use these streams. Returns when they are joined, because their publishers may send then."""
+        is_done = threading.Event()
+
+        def update() -> None:
+            try:
+                self._update_lines(streams)
+            except PenstockError as error:
+                self.fail(error)
+            finally:
+                is_done.set()
+
+        self._tell(update)
+        while not is_done.is_set() and not self._is_closed:
+            if self._lock.acquire(timeout=SLICE_SECONDS):  # else the reader holds it, and may have done the update
+                try:
+                    self._carry_out()
+                finally:
+                    self._lock.release()
 
     def keyed(self, feed: str, keys: list[StreamKey]) -> None:
         def hold() -> None:
@@ -367,6 +385,8 @@ class Subscription:
             line.allow(entitlement, brokered.token)
 
     def _update_lines(self, streams: list[BrokeredStream]) -> None:
+        by_tcp = self._around.transport == "tcp"
+        streams = [each for each in streams if has_service(each) or not by_tcp]
         now = {(each.feed, each.delay_s): each for each in streams if each.topics}
         # a stream without topics waits for a key; until then, a unicast line with some of the topics continues
         present = {(each.feed, each.delay_s) for each in streams}
