@@ -82,5 +82,5 @@ def test_an_agent_that_is_not_read_from_is_not_taken_for_silent() -> None:
 
 
 def test_too_many_topics_are_refused_before_anything_is_connected() -> None:
-    with pytest.raises(LimitError, match="4,097 topics, at most 4,096"):
+    with pytest.raises(LimitError, match="4,097 topics; the limit is 4,096"):
         open_stream("nowhere:1", *(f"md.{number}" for number in range(4_097)))

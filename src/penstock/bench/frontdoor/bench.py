@@ -16,6 +16,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.bench.brokers import NATS, NatsClient
 from penstock.bench.filter.process import running_filter
+from penstock.bench.frontdoor import client, through_plant, tree
 from penstock.bench.harness import Result, result, speedup
 from penstock.bench.ticker import Ticker
 from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other_process, stamp, tcp_endpoint
@@ -51,6 +52,8 @@ def run() -> Iterator[Result]:
     yield from _rates()
     yield from _latencies()
     yield from _filtered()
+    for each in (client, through_plant, tree):
+        yield from each.run()
 
 
 def has_zmq() -> bool:
@@ -137,7 +140,7 @@ def _rate(publish: Reader, read: Reader, place: Any, readers: int, messages: int
     if None in times:
         return 0.0
     started, ended = min(first for first, _ in times), max(last for _, last in times)
-    return readers * messages / (ended - started)
+    return float(readers * messages / (ended - started))
 
 
 def _publish(channel: Channel, messages: int, pause_us: float, orders: Connection) -> None:
