@@ -19,7 +19,7 @@ from penstock.bench.filter.process import running_filter
 from penstock.bench.frontdoor import client, through_plant, tree
 from penstock.bench.harness import Result, result, speedup
 from penstock.bench.ticker import Ticker
-from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other_process, stamp, tcp_endpoint
+from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other_process, pin, stamp, tcp_endpoint
 from penstock.filter.client import FilteredReceiver
 from penstock.filter.client.ring_offer import RingOffer
 from penstock.middleware import ReceiverConfig
@@ -135,12 +135,13 @@ def _rate(publish: Reader, read: Reader, place: Any, readers: int, messages: int
         for each in reading:
             check(each.recv() == "ready", "a reader did not start")
         sending.send("go")
-        times = [each.recv() for each in reading]
+        times: list[tuple[float, float] | None] = [each.recv() for each in reading]
         sending.send("enough")
-    if None in times:
+    complete = [each for each in times if each is not None]
+    if len(complete) < readers:
         return 0.0
-    started, ended = min(first for first, _ in times), max(last for _, last in times)
-    return float(readers * messages / (ended - started))
+    started, ended = min(first for first, _ in complete), max(last for _, last in complete)
+    return readers * messages / (ended - started)
 
 
 def _publish(channel: Channel, messages: int, pause_us: float, orders: Connection) -> None:
@@ -250,8 +251,8 @@ def _latencies() -> Iterator[Result]:
     for name, sender in (("one_way_busy_ns_p50", "busy-waits"), ("one_way_idle_ns_p50", "sleeps")):
         conditions = (
             f"{CONDITIONS}; {LATENCY_RATE} messages/s by an absolute schedule, the sender {sender} between messages, "
-            f"spinning reader; from before publish() to the next step of the loop; median of {ROUNDS} rounds of "
-            f"{LATENCY_MESSAGES}: {', '.join(f'{each:.0f}' for each in sorted(found[name]))}"
+            f"a core each, spinning reader; from before publish() to the next step of the loop; median of {ROUNDS} "
+            f"rounds of {LATENCY_MESSAGES}: {', '.join(f'{each:.0f}' for each in sorted(found[name]))}"
         )
         value, theirs = statistics.median(found[name]), statistics.median(found["pyzmq"]) if with_zmq else 0.0
         against = "pyzmq PUB/SUB over tcp, blocking" if with_zmq else "pyzmq: not installed"
@@ -295,6 +296,7 @@ def _median(taken: list[int]) -> float:
 
 
 def _send_slowly(channel: Channel, is_busy: bool, orders: Connection) -> None:
+    pin(0)
     with MulticastPublisher(channel) as publisher:
         orders.send("ready")
         orders.recv()
@@ -304,6 +306,7 @@ def _send_slowly(channel: Channel, is_busy: bool, orders: Connection) -> None:
 
 
 def _read_slowly(channel: Channel, is_spinning: bool, orders: Connection) -> None:
+    pin(-1)
     with MulticastReceiver([channel], config=PATIENT, spin=is_spinning) as receiver:
         orders.send("ready")
         orders.send(_median(_ages(receiver)))
