@@ -91,7 +91,7 @@ class Reader:
 
     def take_read(self, messages: Iterable[Any]) -> None:
         for each in messages:
-            self.found.append((each.model, each.topic, each.seq, each.source, bytes(each), type(each)))
+            self.found.append((each.model, each.topic, each.seq, each.source, bytes(each), type(each).__name__))
 
 
 def nobody(model_id: int, version: int) -> MessageModel:
