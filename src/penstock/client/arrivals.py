@@ -4,8 +4,6 @@ import asyncio
 import select
 from collections.abc import Sequence
 
-from penstock.middleware.live.merging_receiver import TURN_SECONDS
-
 WAIT_SECONDS = 0.05
 """Maximum wait, after which the caller looks for changes."""
 
@@ -22,11 +20,8 @@ class Arrivals:
         self._waiter: asyncio.Future[None] | None = None
         self._is_registered = False
 
-    async def wait(self, descriptors: Sequence[int] | None, seconds: float) -> None:
-        """Wait until one of the descriptors is readable, or for the time; without descriptors for a short turn."""
-        if descriptors is None:
-            await asyncio.sleep(min(seconds, TURN_SECONDS))
-            return
+    async def wait(self, descriptors: Sequence[int], seconds: float) -> None:
+        """Wait until one of the descriptors is readable, or for the time."""
         if self._known != set(descriptors):
             self._watch(descriptors)
         if not self._is_registered:

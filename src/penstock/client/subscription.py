@@ -118,20 +118,16 @@ class Subscription:
     async def __aiter__(self) -> AsyncIterator[Readable]:
         """Yield messages in an asyncio loop until the subscription is cancelled."""
         arrivals = Arrivals()
-        has_waited = True
         try:
             while not self._is_closed:
                 self._raise_if_over()
                 while (message := self._ready.pop()) is not None:
                     yield message
-                self._fill(0.0)
-                if not self._ready:
-                    await arrivals.wait(self._descriptors(), self._idle_seconds())
-                    has_waited = True
-                elif not has_waited:
-                    await asyncio.sleep(0)  # other tasks have a turn for each batch
+                if (descriptors := self._descriptors()) is None:
+                    await asyncio.to_thread(self._fill, SLICE_SECONDS)
                 else:
-                    has_waited = False
+                    await arrivals.wait(descriptors, self._idle_seconds())
+                    self._fill(0.0)
         finally:
             arrivals.close()
 
