@@ -91,7 +91,7 @@ class Reader:
 
     def take_read(self, messages: Iterable[Any]) -> None:
         for each in messages:
-            model = (each.model.id, each.model.version, each.model.name)
+            model = each.model and (each.model.id, each.model.version, each.model.name)
             self.found.append((model, each.topic, each.seq, each.source, bytes(each), type(each).__name__))
 
 

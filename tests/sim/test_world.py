@@ -198,5 +198,5 @@ def test_a_core_that_makes_no_progress_is_caught() -> None:
 
     world = World(1)
     StuckNode(world, "stuck", "test").start()
-    with pytest.raises(SimulationError, match="stuck asks for the same deadline"):
+    with pytest.raises(SimulationError, match="stuck requests the same deadline"):
         world.run_until(10)
