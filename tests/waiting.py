@@ -14,6 +14,6 @@ def wait_until(condition: Callable[[], object], what: str = "the condition", sec
     deadline = time.monotonic() + seconds
     pause = LOOK_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(pause)
         pause = min(pause * 1.2, LOOK_SECONDS_MAX)

@@ -62,11 +62,11 @@ def test_when_syncs_fail_nothing_more_is_acknowledged_and_everybody_is_told(
             failing.touch()
             publisher.send("orders.new", b"lost, or not")
             wait_until(lambda: not health(router)[0], "the failure to be told")
-            assert "the disk takes nothing" in health(router)[1]
-            with pytest.raises(RefusedError, match="disk takes nothing"):
+            assert "the disk accepts no data" in health(router)[1]
+            with pytest.raises(RefusedError, match="disk accepts no data"):
                 client.publisher().publish("orders.new", b"refused", timeout=PATIENCE_SECONDS)
             failing.unlink()
-            with pytest.raises(RefusedError, match="disk takes nothing"):
+            with pytest.raises(RefusedError, match="disk accepts no data"):
                 client.publisher().publish("orders.new", b"refused, too", timeout=PATIENCE_SECONDS)
             assert publisher.unacknowledged == 1
         router.kill()

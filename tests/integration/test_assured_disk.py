@@ -54,9 +54,9 @@ def test_while_the_disk_is_full_publishers_are_refused_and_nothing_acknowledged_
 
         filling = threading.Thread(target=fill, daemon=True)
         filling.start()
-        wait_until(lambda: "the disk takes nothing" in health(router), "the trouble to be told")
+        wait_until(lambda: "the disk accepts no data" in health(router), "the trouble to be told")
         resource.prlimit(router.pid, resource.RLIMIT_FSIZE, (hard, hard))
-        wait_until(lambda: "the disk takes nothing" not in health(router), "it to be well again")
+        wait_until(lambda: "the disk accepts no data" not in health(router), "it to be well again")
         filling.join(PATIENCE_SECONDS)
         try:
             assert filler.flush(PATIENCE_SECONDS)
@@ -109,7 +109,7 @@ def test_consumers_relieve_a_full_disk_by_settling(tmp_path: Path, small_disk: P
         while is_stored(len(stored)):
             stored.append(len(stored))
         assert len(stored) > 500
-        assert "the disk takes nothing" in health(router)
+        assert "the disk accepts no data" in health(router)
         with client.endpoint("orders", prefetch=64) as queue:
             first = [each for _ in range(2) for each in _settled(queue)]
             router.kill()
@@ -120,7 +120,7 @@ def test_consumers_relieve_a_full_disk_by_settling(tmp_path: Path, small_disk: P
                 rest += _settled(queue)
         assert sorted({*first, *rest}) == stored
         wait_until(lambda: is_stored(len(stored)), "room for new messages")
-        assert "the disk takes nothing" not in health(router)
+        assert "the disk accepts no data" not in health(router)
         for number in range(len(stored) + 1, len(stored) + 100):
             assert is_stored(number)
 
@@ -150,13 +150,13 @@ def test_a_router_that_stands_by_with_a_full_disk_recovers_by_what_is_consumed(
             for _ in range(200):
                 publisher.send("orders.new", b"%06d" % count * 1_000)
             assert publisher.flush(PATIENCE_SECONDS)
-        wait_until(lambda: "disk of two takes nothing" in health(pair.one), "the active one to hear of it")
+        wait_until(lambda: "disk of two accepts no data" in health(pair.one), "the active one to hear of it")
         assert [state_of(each) for each in pair.routers] == ["degraded", "degraded"]
         with client.endpoint("orders", prefetch=64) as queue:
             left = count + 201
             while left:
                 left -= len(_settled(queue))
         pair.wait_in_step()
-        assert "takes nothing" not in health(pair.two)
+        assert "accepts no data" not in health(pair.two)
         with client.publisher() as publisher:
             assert publisher.publish("orders.new", b"at both") == "synchronous"

@@ -336,7 +336,7 @@ def test_when_syncs_fail_on_the_short_way_nothing_more_is_acknowledged(
                 numbers.publish(timeout=1.0)
             wait_until(lambda: not router.status().is_storing, "the failure to be told")
             failing.unlink()
-            with pytest.raises(RefusedError, match="disk takes nothing"):
+            with pytest.raises(RefusedError, match="disk accepts no data"):
                 client.publisher().publish("orders.new", b"refused", timeout=PATIENCE_SECONDS)
         router.kill()
         router.start()

@@ -47,7 +47,7 @@ def test_a_router_that_stands_by_changes_nothing_and_says_so(tmp_path: Path) -> 
         standby = pair.two.place
         found = run_here("queue", "create", standby, "fills", "fills.>")
         assert found.returncode != 0
-        assert "this router stands by" in found.stderr
+        assert "this router is the standby" in found.stderr
         assert f"is at {pair.one.place}" in found.stderr
         with client_of(standby, role="operator") as operator:
             for change in (
@@ -58,7 +58,7 @@ def test_a_router_that_stands_by_changes_nothing_and_says_so(tmp_path: Path) -> 
                 operator.publisher,
                 lambda: operator.endpoint("orders"),
             ):
-                with pytest.raises(RefusedError, match="stands by") as refused:
+                with pytest.raises(RefusedError, match="is the standby") as refused:
                     change()
                 assert refused.value.peer_code == "not_active"
                 assert pair.one.place in str(refused.value)

@@ -460,12 +460,12 @@ def test_an_argument_that_no_router_takes_is_the_one_calls_mistake(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"priority": -1}, "-1 is no priority .0 to 9"),
-        ({"priority": 10}, "10 is no priority .0 to 9"),
-        ({"priority": 256}, "256 is no priority .0 to 9"),
-        ({"ttl_ms": -5}, "-5 is no ttl_ms .0 to 4,294,967,295"),
-        ({"ttl_ms": 2**70}, "is no ttl_ms"),
-        ({"model_id": 65_536}, "65536 is no model_id"),
+        ({"priority": -1}, "invalid priority -1 .0 to 9"),
+        ({"priority": 10}, "invalid priority 10 .0 to 9"),
+        ({"priority": 256}, "invalid priority 256 .0 to 9"),
+        ({"ttl_ms": -5}, "invalid ttl_ms -5 .0 to 4,294,967,295"),
+        ({"ttl_ms": 2**70}, "invalid ttl_ms"),
+        ({"model_id": 65_536}, "invalid model_id 65536"),
     ],
 )
 def test_options_that_a_message_has_no_room_for_are_told(tmp_path: Path, options: dict[str, int], told: str) -> None:

@@ -183,7 +183,7 @@ def test_when_the_disk_of_the_active_router_fails_the_other_takes_over(
         failing.touch()
         assert publisher.publish("orders.new", b"1") in ("synchronous", "degraded", "known")
         assert [each.status().role for each in pair.routers] == ["active", "standby"]
-        with pytest.raises(RefusedError, match="disk takes nothing"):
+        with pytest.raises(RefusedError, match="disk accepts no data"):
             switch_to(pair.two, force=True)
         with client.endpoint("orders") as queue:
             assert [number_of(each) for each in taken(queue, 2)] == [0, 1]

@@ -56,7 +56,7 @@ def _objection(pair: Pair) -> str:
     if pair.link.peer is not None and pair.link.peer.role == "standby" and pair.link.peer.epoch > pair.epoch:
         return "the other router has messages that this one lacks: switch there"
     if pair.router.trouble:
-        return "this router's disk takes nothing"
+        return "this router's disk accepts no data"
     return ""
 
 

@@ -171,7 +171,9 @@ class LivePair:
                 self._tell(SwitchHere(is_forced))
             case Degrade(number, is_ordered):
                 if not self.core.is_active:
-                    self._say(link, Refused("not_active", "this router stands by", number, place=self.config.clients))
+                    self._say(
+                        link, Refused("not_active", "this router is the standby", number, place=self.config.clients)
+                    )
                     return
                 self._tell(DegradeHere(is_ordered))
                 self._say(link, Done(number))

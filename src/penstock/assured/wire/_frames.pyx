@@ -288,7 +288,7 @@ cdef int check_content(bytes topic, bytes payload, uint32_t priority) except -1:
     if len(payload) > PAYLOAD_SIZE_MAX:
         raise LimitError(f"a payload of {len(payload)} bytes", hint=f"at most {PAYLOAD_SIZE_MAX}")
     if priority > PRIORITY_MAX:
-        raise LocalProtocolError(f"{priority} is no priority", hint=f"0 to {PRIORITY_MAX}")
+        raise LocalProtocolError(f"invalid priority {priority}", hint=f"0 to {PRIORITY_MAX}")
     return 0
 
 

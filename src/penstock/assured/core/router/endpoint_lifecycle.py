@@ -63,7 +63,7 @@ class EndpointLifecycle:
     def check_standby(self, link: Link, request: object) -> None:
         """Allow a standby only requests for endpoints that are configured by hand at both routers."""
         if self.is_mirrored or not link.is_operator or not isinstance(request, Change):
-            raise RefusedRequest("not_active", "this router stands by")
+            raise RefusedRequest("not_active", "this router is the standby")
 
     def change(self, link: Link, request: Change, trouble: str) -> list[Instruction]:
         """Change an endpoint on request. `trouble` is the state of the disk."""

@@ -59,7 +59,7 @@ SETTLED_SPACE = 40
 
 WHY = {
     OUTCOME_KNOWN: "a message of it was published before",
-    OUTCOME_DISK: "the disk takes nothing",
+    OUTCOME_DISK: "the disk accepts no data",
     OUTCOME_TOO_LARGE: "a message of it is too large",
     OUTCOME_BAD_TOPIC: "a message of it has an invalid topic",
     OUTCOME_LIMIT: "the router has no room",
