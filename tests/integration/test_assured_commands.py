@@ -82,7 +82,7 @@ def test_what_is_wrong_is_said_and_the_status_tells(tmp_path: Path) -> None:
     assert run_here("router", "status", "--node", f"127.0.0.1:{port}").returncode == 1
     assert run_here("witness", "status", "--node", f"127.0.0.1:{port}").returncode == 1
     (tmp_path / "file").write_text("")
-    assert "no directory can be made there" in refused("router", "run", tmp_path / "file", "--port", port)
+    assert "cannot create the directory" in refused("router", "run", tmp_path / "file", "--port", port)
     plant = tmp_path / "plant.toml"
     plant.write_text('name = "desk"\n[[router]]\nname = "orders"\n')
     assert "this is a plant's document (add --name with one of: orders)" in refused("router", "run", "--config", plant)

@@ -187,7 +187,7 @@ def test_strangers_and_rubbish_on_the_link_end_and_the_pair_goes_on(tmp_path: Pa
 
 
 def test_a_pair_is_configured_as_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no router of its own pair"):
+    with pytest.raises(ConfigurationError, match="not in the routers of its own pair"):
         router_config(tmp_path, name="three", pair=LivePairConfig(routers=("one", "two")))
     with pytest.raises(ConfigurationError, match="is not an address"):
         LivePairConfig(routers=("one", "two"), clients="nowhere")

@@ -238,7 +238,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
 
     def _take_data(self, link: Link, data: bytes) -> None:
         if not link.number:
-            raise RemoteProtocolError("the first message is a login")
+            raise RemoteProtocolError("the first message must be a login")
         self._user.brought(link.number, data)
         if self._is_crowded() and link not in self._held:
             self._held.add(link)
@@ -261,9 +261,9 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
             case ErrorMessage() | Goodbye():
                 link.close()
             case Login() | Hello() | Proof():
-                raise RemoteProtocolError(f"a {type(message).__name__} out of turn")
+                raise RemoteProtocolError(f"unexpected {type(message).__name__}")
             case _ if not link.number:
-                raise RemoteProtocolError("the first message is a login")
+                raise RemoteProtocolError("the first message must be a login")
             case _:
                 self._user.said(link.number, message)
 

@@ -32,8 +32,8 @@ def lacking_of(pair: Pair) -> tuple[str, ...]:
 
 
 FORCE = "--force does not ask the other router"
-LOSE = "--force --lose gives up whatever the other router has"
-RENEWS = "the other router is active and answers: with a witness it renews its lease, whatever is forced here"
+LOSE = "--force --lose gives up all messages that only the other router has"
+RENEWS = "the other router is active and answers: with a witness, an order here does not end its lease"
 
 
 def objection(pair: Pair, is_forced: bool, may_lose: bool) -> tuple[str, str]:
@@ -45,7 +45,7 @@ def objection(pair: Pair, is_forced: bool, may_lose: bool) -> tuple[str, str]:
         return RENEWS, "switch without --force: this router has everything"
     is_empty = pair.epoch == 0 and pair.link.peer is None and not pair.is_active
     if is_empty and not may_lose:
-        return "this router has never had anything, and the other one cannot be asked", LOSE
+        return "this router never had any messages, and the other router does not answer", LOSE
     return _objection(pair), ""
 
 

@@ -175,7 +175,7 @@ class MessageRouter:
             case Stop(reason):
                 for link in self.links.all():
                     self._close_link(link)
-                    self._out.append(EndLink(link.number, "not_active", reason or "the router ends"))
+                    self._out.append(EndLink(link.number, "not_active", reason or "the router stops"))
             case Tick():
                 self.log.tick(now_ns)
                 self.transactions.tick(now_ns)
@@ -355,7 +355,7 @@ class MessageRouter:
                 elif kind == KIND_CREDIT:
                     give_credit(self.tables, number, data, at)
                 else:
-                    raise RemoteProtocolError(f"a data frame of kind {kind} is a router's to send")
+                    raise RemoteProtocolError(f"clients must not send data frames of kind {kind}")
         except RemoteProtocolError as error:
             self._close_link(link)
             self._out.append(EndLink(number, "malformed", str(error)))

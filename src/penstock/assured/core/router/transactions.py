@@ -199,7 +199,7 @@ class Transactions:
         for each in (*self._storing, *self._replicating):
             if (each.publisher, each.number) == (publisher, number):
                 if len(each.askers) >= ASKERS_MAX:
-                    raise RefusedRequest("limit", f"transaction {number} was asked for often enough")
+                    raise RefusedRequest("limit", f"too many requests for the outcome of transaction {number}")
                 each.askers.append((link.number, request))
                 return []
         is_committed = number <= last
@@ -297,7 +297,7 @@ class Transactions:
     def flow_closed(self, link: Link, handle: int) -> None:
         for transaction in self._of(link):
             if any(flow == handle for flow, _, _, _ in transaction.held):
-                self._give_up(transaction, "a flow was closed on which it had consumed")
+                self._give_up(transaction, "a flow was closed from which the transaction had consumed")
 
     def next_deadline_ns(self) -> int | None:
         return min((each.deadline_ns for each in self._open.values() if not each.why), default=None)

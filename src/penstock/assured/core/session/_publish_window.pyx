@@ -237,7 +237,7 @@ cdef class PublishWindow:
         cdef Run run
         cdef uint32_t index
         if frame.shape[0] == 0 or check_acknowledge(&frame[0], frame.shape[0]) != FRAME_GOOD:
-            raise RemoteProtocolError("an ACKNOWLEDGE that is none")
+            raise RemoteProtocolError("invalid ACKNOWLEDGE frame")
         memcpy(&head, &frame[0], ACKNOWLEDGE_HEAD_SIZE)
         refused = []
         for index in range(head.count):
