@@ -74,7 +74,7 @@ class LeaseLinks:
         expected = {each for each in lease.voters if each != name} if name in lease.routers else set()
         if set(places) != expected:
             raise ConfigurationError(
-                f"{name} asks {', '.join(sorted(expected)) or 'nobody'}, but has addresses of {', '.join(sorted(places))}",
+                f"{name} asks {', '.join(sorted(expected)) or 'nobody'}, has addresses of {', '.join(sorted(places))}",
                 where="lease",
             )
         self._lease = lease
