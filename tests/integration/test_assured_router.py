@@ -118,7 +118,7 @@ def test_an_acknowledged_message_survives_kill_9(tmp_path: Path) -> None:
             assert not failed
         with client.endpoint("orders", prefetch=acknowledged) as queue:
             messages = taken(queue, acknowledged)
-        assert [number_of(each) for each in messages] == list(range(acknowledged)), "each once, in order"
+        assert [number_of(each) for each in messages] == list(range(acknowledged)), "every message once, in order"
 
 
 @pytest.mark.spec("REPL-1")
@@ -293,7 +293,7 @@ def test_what_a_consumer_has_not_read_when_it_ends_does_not_count_as_delivered(t
         for _ in range(2):
             with client_of(router.place) as other:
                 queue = other.endpoint("orders")
-                wait_until(lambda queue=queue: queue.waiting == 4, "all of them")
+                wait_until(lambda queue=queue: queue.waiting == 4, "all four messages")
         with client.endpoint("orders") as queue:
             queue.take(4, PATIENCE_SECONDS)
             queue.close(as_unread=True)
@@ -337,7 +337,7 @@ def test_what_was_sent_and_nobody_wants_is_counted_and_logged_once(
         with client.publisher() as publisher:
             assert publisher.publish("nobody.wants.it", b"x") == "unmatched"
             assert publisher.flush()
-            assert "messages_unmatched" not in caplog.messages, "publish() has said so"
+            assert "messages_unmatched" not in caplog.messages, "publish() has returned this outcome already"
             for _ in range(2):
                 publisher.send("nobody.wants.it", b"x")
                 publisher.send("orders.new", b"x")

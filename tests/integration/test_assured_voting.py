@@ -58,7 +58,7 @@ def test_a_router_that_stood_still_beyond_its_lease_neither_acknowledges_nor_del
         assert late.publish("orders.new", b"0") == "synchronous"
         (first,) = taken(queue, 1)
         with stopped(pair.one):
-            late.send("orders.new", b"2")  # lies in its socket
+            late.send("orders.new", b"2")  # the message waits in the router's socket
             wait_active(pair.two)
             with at_two.publisher() as publisher:
                 publisher.publish("orders.new", b"1")

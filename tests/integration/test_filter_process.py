@@ -264,7 +264,10 @@ def test_a_publisher_of_this_host_needs_no_network(
         publish(publisher, "a", "b", count=500)
         assert application.wait_for(500) == expected("a", 500)
         core = beside.module._data.core
-        wait_until(lambda: core.counters.by_cause("packets_dropped").get("duplicate", 0) >= 900, "the network's copies")
+        wait_until(
+            lambda: core.counters.by_cause("packets_dropped").get("duplicate", 0) >= 900,
+            "dropped duplicates",
+        )
         beside.loop.run(deafened(beside))  # now the network brings nothing
         publish(publisher, "a", count=500, start=500)
         assert application.wait_for(1_000) == expected("a", 1_000)
@@ -313,7 +316,7 @@ def test_a_ring_that_was_overrun_is_begun_anew_and_nothing_is_lost(
         for _ in range(30):
             publisher.publish("b", bytes(60_000))
         is_over.set()
-        wait_until(lambda: not offer.is_held.is_set(), "the ring to be given up")
+        wait_until(lambda: not offer.is_held.is_set(), "the release of the ring")
         assert offer.is_held.wait(30)
         publish(publisher, "a", count=10, start=3_010)
         assert application.wait_for(3_020) == expected("a", 3_020)
