@@ -287,7 +287,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
             self._user.left(link.number)
 
     def _look(self) -> None:
-        """Disconnect clients that were silent for too long; a client that lives sends pings."""
+        """Disconnect clients that were silent for too long; a live client sends pings."""
         before = time.monotonic() - self._config.silence_ms / 1_000
         for link, client in list(self._clients.items()):
             if link.number and client.heard < before and link not in self._held:
