@@ -17,7 +17,7 @@ APT      := --yes --quiet --no-install-recommends -o DPkg::Lock::Timeout=60 -o A
 # Tests start hundreds of processes: each would compile every Python source anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# An environment that another Python made is not silently used in place of the one that was asked for.
+# Refuse an environment that was created by another Python than the requested one.
 ifneq ($(origin PYTHON),file)
 ifneq ($(wildcard $(BIN)/python),)
 VERSION_OF := -c 'import sys; print("%d.%d" % sys.version_info[:2])'
@@ -51,7 +51,7 @@ demo: $(STAMPS)/build $(if $(findstring --spark,$(ARGS)),$(STAMPS)/spark) ## a p
 	@test ! -t 0 || set -m; $(BIN)/penstock demo $(ARGS) # job control: Ctrl-C reaches the demo, which ends well, not make
 
 test: ## lint, then the whole suite
-	@$(MAKE) --no-print-directory --jobs 2 lint browser # Chromium is fetched while the environment is made
+	@$(MAKE) --no-print-directory --jobs 2 lint browser # fetch Chromium while the environment is created
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --maxfail 10 $(ARGS)
 
 test-debug: $(STAMPS)/build-debug $(STAMPS)/test browser ## the suite on extensions with bounds checks and sanitizers
@@ -65,7 +65,8 @@ lint: $(STAMPS)/build $(STAMPS)/test ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The tests of the console drive Debian's Chromium. Without it they are skipped, and say what to type.
+# The tests of the console drive Debian's Chromium. Without Chromium these tests are skipped, and print the command that
+# installs it.
 browser:
 	@mkdir -p build
 	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || { echo "==> installing Chromium for the tests of the console"; \
@@ -111,7 +112,8 @@ $(STAMPS)/test: requirements-test.lock $(STAMPS)/spark
 $(STAMPS)/peers: requirements-bench.lock $(STAMPS)/build $(STAMPS)/spark
 	$(call install,the peers of the benchmarks,$<)
 
-$(STAMPS)/site: requirements-docs.lock # an environment of its own: the site generator's packages are no business of the suite
+# A separate environment: the suite must not depend on the packages of the site generator.
+$(STAMPS)/site: requirements-docs.lock
 	@echo "==> installing the site generator"
 	@$(PYTHON) -m venv build/site-venv
 	@build/site-venv/bin/python -m pip install --disable-pip-version-check --quiet --progress-bar off -r requirements-docs.lock

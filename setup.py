@@ -1,7 +1,7 @@
 """Builds the compiled kernels; everything else about the package is in pyproject.toml.
 
-Each `_name.pyx` below src/penstock is one extension. With PENSTOCK_BUILT=1 those that are there already, beside their
-sources, go into the package as they are. PENSTOCK_DEBUG=1 builds them with Cython's bounds checks, C
+Each `_name.pyx` below src/penstock is one extension. PENSTOCK_BUILT=1 packages the existing extensions beside their
+sources without a build. PENSTOCK_DEBUG=1 builds them with Cython's bounds checks, C
 assertions and gcc's address and undefined-behaviour sanitizers, for `make test-debug`.
 """
 
@@ -23,13 +23,13 @@ DEBUG = os.environ.get("PENSTOCK_DEBUG") == "1"
 
 BUILD = Path("build/cython-debug" if DEBUG else "build/cython")
 SHARED = "penstock._cyutility"
-"""The module with Cython's utility code (memoryviews above all): the others import it instead of a copy."""
+"""The module with Cython's utility code (mainly memoryviews), which all extensions share."""
 
 PROGRESS_STEP = 25
 """Where nobody watches a terminal, progress is a line for so many extensions."""
 
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize=alignment"]
-# debug information, which Python's own flags ask for, takes the compiler a third of its time
+# -g0: debug information, which Python's flags enable, costs a third of the compile time
 COMPILE_ARGS = ["-O1", "-g", "-UNDEBUG", *SANITIZERS] if DEBUG else ["-O3", "-g0"]
 WARNINGS = ["-Wall", "-Wno-unused-function", "-Wno-sign-compare", "-Wno-maybe-uninitialized"]
 LINK_ARGS = SANITIZERS if DEBUG else []
@@ -46,7 +46,7 @@ DIRECTIVES = {
 
 
 class BuildWithExtensions(build_py):
-    """Takes the extensions beside the sources along."""
+    """Includes the built extensions in the package."""
 
     def find_data_files(self, package: str, src_dir: str) -> list[str]:
         return [*super().find_data_files(package, src_dir), *map(str, Path(src_dir).glob("*.so"))]
@@ -71,7 +71,7 @@ class BuildWithProgress(build_ext):
 
 
 class BuiltDistribution(Distribution):
-    """Without extensions to build, but with some in it: good for this platform only."""
+    """A package with built extensions, and so for this platform only."""
 
     def has_ext_modules(self) -> bool:
         return True

@@ -1,9 +1,9 @@
-"""Assured messages, whole: a message router, a publisher, a consumer, a transaction, and a kill -9 in between.
+"""Assured messages: a message router, a publisher, a consumer, a transaction, and a kill -9 in between.
 
     python examples/assured.py
 
-The router runs in a process of its own, in a temporary directory. Nothing that was acknowledged is lost when it is
-killed; what was not settled comes again, and says so.
+The router runs in a separate process, in a temporary directory. When the router is killed, no acknowledged message is
+lost; unsettled messages are delivered again, with a flag.
 """
 
 import json
@@ -23,7 +23,7 @@ FILLS = EndpointConfig(name="fills", wants=(Want(topics=("fills.>",)),))
 
 @contextmanager
 def router(directory: str, port: int = 0) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    """A router, and the port where clients find it."""
+    """Run a router; yields its process and its client port."""
     words = [*COMMAND, "--log-level", "WARNING", "router", "run", directory, "--port", str(port)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

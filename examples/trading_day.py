@@ -1,10 +1,10 @@
-"""A trading day, from the exchange's bytes to bars, spreads and markouts. Cells as in a notebook; or run it as it is:
+"""A trading day, from the exchange's bytes to bars, spreads and markouts. Run the cells in a notebook, or run the file:
 
-python examples/trading_day.py                        # a day that is made up on the spot
-python examples/trading_day.py day.itch 2019-01-30    # one of your own: NASDAQ TotalView-ITCH 5.0, plain or gzip
+python examples/trading_day.py                        # a generated day
+python examples/trading_day.py day.itch 2019-01-30    # your own file: NASDAQ TotalView-ITCH 5.0, plain or gzip
 """
 
-# %% A day of ITCH: yours, or one that is made up
+# %% A day of ITCH: your own file, or a generated day
 import sys
 import tempfile
 from pathlib import Path
@@ -53,7 +53,7 @@ spread.groupBy("symbol").agg(F.percentile("bps", 0.5).alias("median_bps"), F.cou
     F.desc("quotes"), "symbol"
 ).show(5)
 
-# %% What trades cost: each trade with the quote that was valid when it happened, and with the one a second later
+# %% Trading cost: each trade with the quote at the time of the trade, and with the quote one second later
 priced = as_of(trades, quotes).where("bid_price < ask_price").withColumn("middle", middle)
 later = as_of(trades.withColumn("event_time", F.col("event_time") + 1_000_000_000), quotes)
 later = later.select("seq", middle.alias("middle_later"))

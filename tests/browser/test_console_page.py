@@ -37,7 +37,7 @@ def port(console: RunningConsole) -> int:
 def test_one_logs_in_and_out_and_a_wrong_secret_is_told(visits: Visits, port: int) -> None:
     page = visits.open(port)
     fill_in(page, "alice", "surely not this one")
-    expect(page.get_by_role("alert")).to_contain_text("no such client")
+    expect(page.get_by_role("alert")).to_contain_text("unknown client")
     expect(page.get_by_label("Secret")).to_be_focused()
     expect(page.get_by_label("Secret")).to_have_value("")
     expect(page.locator("#console")).to_be_hidden()

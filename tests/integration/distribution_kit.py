@@ -20,7 +20,6 @@ from penstock.net.live.handover import await_segment
 from penstock.net.udp import Channel
 from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAccess, PlantConfig, UpstreamConfig
 from penstock.plant.live.driver import LiveNode
-from penstock.plant.live.nodes import live_node
 from penstock.shm import RingReader
 from penstock.wire import PacketMessage
 from waiting import PATIENCE_SECONDS, wait_until
@@ -53,7 +52,7 @@ class NodeHere:
 
     async def _start(self, config: AnyNodeConfig) -> LiveNode:
         self._stop = asyncio.Event()
-        node = live_node(config)
+        node = LiveNode(config)
         await node.node.start()
         return node
 

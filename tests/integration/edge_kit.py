@@ -16,7 +16,6 @@ from penstock.engine import Event, EventKind, control, read_events
 from penstock.plant.config import UpstreamConfig
 from penstock.plant.core.websocket_codec import BINARY, JSON
 from penstock.plant.edge_config import EdgeAccess, EdgeConfig, WebSocketAccess
-from penstock.plant.live.edge import LiveEdge
 from waiting import PATIENCE_SECONDS, wait_until
 
 UPGRADE = (
@@ -41,13 +40,14 @@ def edge_config(upstream_port: int, websocket: dict[str, Any] | None = None, **v
 @contextlib.contextmanager
 def edge_here(upstream_port: int, **values: Any) -> Iterator[NodeHere]:
     with node_here(edge_config(upstream_port, **values)) as made:
-        wait_until(made.node._above().link.attached.is_set, "the node above")
+        wait_until(made.node._source.upstream.link.attached.is_set, "the node above")
         yield made
 
 
 def websocket_port(edge: NodeHere) -> int:
-    assert isinstance(edge.node, LiveEdge)
-    return edge.node.websocket_port
+    port = edge.node.websocket_port
+    assert port is not None
+    return port
 
 
 class Screen:

@@ -64,7 +64,7 @@ def test_every_critical_update_comes_by_udp(plant: NodeHere) -> None:
 @pytest.mark.spec("MUX-3", "ADPT-9")
 @pytest.mark.parametrize("cls", ["critical", "adaptive"])
 def test_packets_that_are_lost_are_sent_again_or_made_up_for(plant: NodeHere, cls: ClassWish) -> None:
-    is_resent = cls == "critical" or plant.node._config.datagrams.missed == "resend"
+    is_resent = cls == "critical" or plant.node.config.datagrams.missed == "resend"
     with mux_of(plant, cls) as mux, Consumer(mux.port) as consumer:
         wait_until(lambda: mux.node.status().is_fed, "the plant")
         plant.publish(packed("md.A.quote", quote("A", 1)))
@@ -89,7 +89,7 @@ def test_images_follow_what_is_lost_for_good(plant: NodeHere) -> None:
         consumer.wait_live(consumer.attached().subscribe("md.>"))
         consumer.wait_for("md.A.quote", 1)
         before = len(consumer.of_kind(EventKind.REFRESH))
-        mux.node._above().lose_datagrams()  # as the receiver does when no node has the packets any more
+        mux.node._source.upstream.lose_datagrams()  # as the receiver does when no node has the packets any more
         wait_until(lambda: consumer.receive() or len(consumer.of_kind(EventKind.REFRESH)) > before, "the image")
         assert consumer.of_kind(EventKind.RECEIPT)
 
@@ -100,7 +100,7 @@ def test_strangers_datagrams_are_dropped(plant: NodeHere) -> None:
         wait_until(lambda: mux.node.status().is_fed, "the plant")
         plant.publish(packed("md.A.quote", quote("A", 1)))
         consumer.wait_live(consumer.attached().subscribe("md.>"))
-        port = mux.node._above()._datagrams.port
+        port = mux.node._source.upstream._datagrams.port
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             for size in (0, 1, 48, 1_400):
                 stranger.sendto(b"\x55" * size, (LOCAL, port))
@@ -132,7 +132,7 @@ def test_a_stranger_with_the_address_of_the_node_above_changes_nothing(plant: No
         plant.publish(packed("md.A.trade", trade("A", 1)))
         consumer.wait_live(consumer.attached().subscribe("md.>"))
         consumer.wait_for("md.A.trade", 1)
-        upstream = mux.node._above()
+        upstream = mux.node._source.upstream
         to, sender = (LOCAL, upstream._datagrams.port), sender_of(plant)
         streams = [(sender._sure, SURE), *([(sender._fresh, FRESH)] if sender._fresh is not None else [])]
         vouched = VouchedPublisher(sender._sure.publisher_id, EPOCH, EPOCH)
@@ -163,7 +163,7 @@ def test_a_stranger_gets_no_repairs_from_the_node_above(plant: NodeHere) -> None
         publisher = sender_of(plant)._sure
         request = encode_nack(publisher.publisher_id, parse_group(SURE), EPOCH, [(1, 1)])
         before = publisher.counters["repairs_sent"]
-        with socket.socket(fileno=os.dup(mux.node._above()._datagrams._socket.fileno())) as stranger:
+        with socket.socket(fileno=os.dup(mux.node._source.upstream._datagrams._socket.fileno())) as stranger:
             stranger.sendto(request, publisher.address)
         wait_until(lambda: refused(publisher.counters, Cause.UNAUTHENTICATED) == 1, "the drop")
         assert publisher.counters["repairs_sent"] == before

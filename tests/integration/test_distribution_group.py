@@ -51,7 +51,7 @@ class Below:
         self.consumer.wait_live(self.consumer.attached().subscribe("md.>"))
 
     def hear_group(self, does: bool) -> None:
-        (joined,) = self.mux.node._above()._datagrams._groups
+        (joined,) = self.mux.node._source.upstream._datagrams._groups
         group = joined.getsockname()[0]
         what = socket.IP_ADD_MEMBERSHIP if does else socket.IP_DROP_MEMBERSHIP
         joined.setsockopt(socket.IPPROTO_IP, what, socket.inet_aton(group) + socket.inet_aton(LOCAL))
@@ -118,7 +118,7 @@ def test_a_stranger_with_the_address_of_the_plant_cannot_forge_the_group(
             for each in below:
                 assert each.consumer.wait_for(TOPIC, number) == list(range(1, number + 1))
     for each in below:
-        dropped = each.mux.node._above()._counters
+        dropped = each.mux.node._source.upstream._counters
         wait_until(
             lambda dropped=dropped: dropped.by_cause("packets_dropped").get(Cause.UNAUTHENTICATED, 0) == 40, "drops"
         )
@@ -126,7 +126,7 @@ def test_a_stranger_with_the_address_of_the_plant_cannot_forge_the_group(
 
 def key_ids(node: Below) -> set[int]:
     """The keys under which a multiplexer accepts packets of the group."""
-    return {each.key_id for each in node.mux.node._above()._datagrams.group_keys}
+    return {each.key_id for each in node.mux.node._source.upstream._datagrams.group_keys}
 
 
 @pytest.mark.spec("AUTH-1", "AUTH-6")
@@ -145,7 +145,7 @@ def test_a_former_member_cannot_forge_the_group(plant: NodeHere, below: tuple[Be
     with socket.socket(fileno=os.dup(publisher._socket.fileno())) as stranger:
         stranger.sendto(forged + trailer(forged, publisher.publisher_id, former_key), (channel.group, channel.port))
     for each in below:
-        dropped = each.mux.node._above()._counters
+        dropped = each.mux.node._source.upstream._counters
         wait_until(
             lambda dropped=dropped: dropped.by_cause("packets_dropped").get(Cause.UNKNOWN_KEY, 0) == 1, "the drop"
         )
@@ -156,7 +156,7 @@ def test_a_former_member_cannot_forge_the_group(plant: NodeHere, below: tuple[Be
         assert each.consumer.wait_for(TOPIC, 11) == list(range(1, 12))
     assert group_messages(plant) == by_group + 10
     for each in below:
-        causes = each.mux.node._above()._counters.by_cause("packets_dropped")
+        causes = each.mux.node._source.upstream._counters.by_cause("packets_dropped")
         assert causes.get(Cause.UNKNOWN_KEY, 0) == 1
     late = Below(plant, "late")
     try:
@@ -177,7 +177,7 @@ def test_updates_reach_the_members_while_the_key_is_replaced(plant: NodeHere, be
             each.consumer.wait_for(TOPIC, number)
     for each in below:
         assert each.consumer.wait_for(TOPIC, number)[-1] == number
-        assert each.mux.node._above()._counters.by_cause("packets_dropped").keys() <= {Cause.DUPLICATE}
+        assert each.mux.node._source.upstream._counters.by_cause("packets_dropped").keys() <= {Cause.DUPLICATE}
 
 
 def trailer(packet: bytes, publisher_id: int, key: AuthenticationKey) -> bytes:
@@ -199,7 +199,7 @@ def test_what_may_not_be_lost_never_goes_by_the_group(plant: NodeHere, below: tu
 def test_what_one_node_missed_is_sent_again_to_it_or_to_all_or_waited_for(
     plant: NodeHere, below: tuple[Below, Below]
 ) -> None:
-    missed = plant.node._config.datagrams.missed
+    missed = plant.node.config.datagrams.missed
     one, two = below
     own, by_group = own_messages(plant), group_messages(plant)
     before = one.missed, two.missed  # keep-alives from before they joined

@@ -33,7 +33,7 @@ def plant():
 @pytest.fixture
 def mux(plant: NodeHere):
     with node_here(mux_config(plant.port)) as made:
-        wait_until(made.node._above().link.attached.is_set, "the plant")
+        wait_until(made.node._source.upstream.link.attached.is_set, "the plant")
         yield made
 
 

@@ -11,7 +11,7 @@ from penstock.base.errors import PenstockError, RefusedError, UnreachableError
 from penstock.engine import control
 from penstock.engine.live.link import NodeLink, Told
 from penstock.net.live.control_driver import ControlConnection, ControlServer
-from penstock.plant.live.nodes import live_node
+from penstock.plant.live.driver import LiveNode
 
 PATIENCE_S = 20.0
 
@@ -204,7 +204,7 @@ def test_a_consumer_is_served_again_when_the_node_above_was_lost_while_it_was_as
         above, hearing = StandIn(), Hearing()
         above.cuts = 2
         async with ControlServer(control.PROTOCOL, above.serve, node="above", config=control.CONNECTION) as server:
-            mux = live_node(mux_config(server.port))
+            mux = LiveNode(mux_config(server.port))
             await mux.node.start()
             stop = asyncio.Event()
             running = asyncio.create_task(mux.node.run(stop))

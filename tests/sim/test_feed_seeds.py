@@ -249,5 +249,5 @@ def test_only_after_the_last_takeover_of_a_lineage_a_promotion_is_no_loss(takeov
     if takeover == TAKEOVERS_MAX - 1:
         checker.told(plant.subscribers[0].viewer(), told)
         return
-    with pytest.raises(SimulationError, match="without need"):
+    with pytest.raises(SimulationError, match="avoidable loss"):
         checker.told(plant.subscribers[0].viewer(), told)

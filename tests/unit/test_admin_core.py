@@ -78,7 +78,7 @@ def test_a_login_is_bound_to_the_certificate_that_the_client_saw() -> None:
         challenges.login(policy, answered(challenge, binding=theirs), "a", NOW_NS)
     challenge = challenges.challenge(policy, "alice", "a", NOW_NS)
     relayed = msgspec.structs.replace(answered(challenge, binding=theirs), binding=ours)
-    with pytest.raises(AuthenticationError, match="no such client, or"):
+    with pytest.raises(AuthenticationError, match="unknown client, or"):
         challenges.login(policy, relayed, "a", NOW_NS)
     challenge = challenges.challenge(policy, "alice", "a", NOW_NS)
     answer = credentials("alice").answer(challenge, NONCE, ours)
@@ -101,13 +101,13 @@ def test_wrong_expired_and_replayed_credentials_are_refused() -> None:
     challenges = LoginChallenges(LIMITS, KEY, random_numbers())
     with pytest.raises(CredentialsExpiredError):
         login(challenges, policy, "old")
-    with pytest.raises(AuthenticationError, match="no such client"):
+    with pytest.raises(AuthenticationError, match="unknown client"):
         login(challenges, policy, "mallory")
     with pytest.raises(AuthenticationError, match="has expired"):
         login(challenges, policy, "alice", later_s=31)
     challenge = challenges.challenge(policy, "alice", "a", NOW_NS)
     wrong = answered(challenge, "bob")
-    with pytest.raises(AuthenticationError, match="no such client, or"):
+    with pytest.raises(AuthenticationError, match="unknown client, or"):
         challenges.login(policy, wrong, "a", NOW_NS)
     right = answered(challenge, "alice")
     with pytest.raises(AuthenticationError, match="answered before"):

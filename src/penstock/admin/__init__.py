@@ -1,9 +1,11 @@
-"""The stream administration server: who may see what, and where it flows. No application message passes through it.
+"""The stream administration server: entitlements of clients, and the addresses of streams. No application message
+passes through it.
 
-It decides and remembers; what it issues (tokens, keys, documents) is in penstock.security and checked by others without
-asking it. Read core/administration.py first: every decision, without I/O; then live/server.py, which makes decisions
+This package makes decisions and keeps their state. Tokens, keys and documents are in penstock.security; other nodes
+check them without a request to the server. Read core/administration.py first: every decision, without I/O; then
+live/server.py, which makes decisions
 durable, core/operations.py and live/app.py for the HTTP API, live/standby.py for the pair of servers.
-live.driver.AdminServer runs it all.
+live.driver.AdminServer runs the whole server.
 """
 
 from penstock.admin.config import AdminConfig, AdminLimits, PeerConfig

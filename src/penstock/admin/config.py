@@ -1,4 +1,4 @@
-"""How an administration server runs, and every bound that it keeps."""
+"""The configuration of an administration server, with all its limits."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.base.config import Config, load_toml
 from penstock.base.errors import ConfigurationError
+from penstock.base.ids import format_group, parse_group
 from penstock.net.page_access import PageTokenConfig, check_page_token
 from penstock.net.place import is_loopback
 from penstock.security.live.http import parse_addresses
@@ -17,29 +18,29 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 
 class AdminLimits(Config, frozen=True):
     token_s: Annotated[int, msgspec.Meta(ge=5, le=86_400)] = 600
-    """How long a stream token is good; a client renews it in time."""
+    """Lifetime of a stream token; clients renew tokens before they expire."""
 
     session_s: Annotated[int, msgspec.Meta(ge=5, le=86_400)] = 600
-    """How long a login is good."""
+    """Lifetime of a login session."""
 
     challenge_s: Seconds = 30.0
-    """How long a challenge can be answered."""
+    """Time within which a challenge must be answered."""
 
     challenges_max: Count = 10_000
-    """Challenges that wait for their answers; the oldest are dropped."""
+    """Maximum number of unanswered challenges; the oldest are dropped."""
 
     address_challenges_max: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
-    """The same for one address."""
+    """Maximum number of unanswered challenges of one address."""
 
     failures_max: Count = 10
-    """Failed logins of one client from one address within `failure_s`; further ones are refused unseen."""
+    """Failed logins of one client from one address within `failure_s`; further logins are refused unchecked."""
 
     address_failures_max: Count = 50
-    """The same for one address, whichever clients it names."""
+    """Failed logins from one address within `failure_s`, for all clients together."""
 
     failure_s: Seconds = 60.0
     failure_entries_max: Count = 10_000
-    """Clients and addresses whose failures are remembered."""
+    """Maximum number of clients and addresses with recorded failures."""
 
     subscriptions_max: Count = 100_000
     client_subscriptions_max: Count = 1_000
@@ -55,14 +56,14 @@ class AdminLimits(Config, frozen=True):
     """Maximal number of publisher names with an id: of all clients, and of one client."""
 
     publisher_wait_s: Annotated[float, msgspec.Meta(ge=0, le=4)] = 3.0
-    """How long the answer to the claim of a publisher id waits for receivers that have not yet confirmed the publisher.
+    """Maximum time that the answer to a claim of a publisher id waits for receivers to confirm the publisher.
     Below the timeout of clients, which is 5 s."""
 
     heartbeat_s: Seconds = 2.0
-    """How often adapters report."""
+    """Interval between the reports of an adapter."""
 
     adapter_lost_s: Seconds = 10.0
-    """An adapter that was silent for so long is left out of brokered addresses."""
+    """An adapter that is silent for this time is left out of brokered addresses."""
 
     key_grace_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 1.0
     """Time that clients get to fetch a new stream or authentication key before adapters use it. A stream key is used
@@ -73,27 +74,28 @@ class AdminLimits(Config, frozen=True):
     confirmed that it has the key."""
 
     key_lease_s: Seconds = 600.0
-    """How long an adapter that cannot reach a server continues to seal with its stream key, and a receiver continues to
-    accept packets under its authentication keys; the default equals the lifetime of tokens. Longer than two
+    """Time for which an adapter without a reachable server continues to seal with its stream key, and a receiver
+    continues to accept packets under its authentication keys; the default equals the lifetime of tokens. Longer than
+    two
     heartbeats."""
 
     key_lifetime_s: Seconds = 300.0
-    """Age at which a stream key is replaced, so that a key that leaked opens no more than was sealed with it. Longer
+    """Age at which a stream key is replaced; a leaked key opens only data that was sealed with it. Longer
     than key_grace_s and key_rotation_s together."""
 
     keys_kept: Annotated[int, msgspec.Meta(ge=2, le=16)] = 4
-    """Stream keys of a feed that are handed out, old ones included."""
+    """Number of stream keys of a feed that are distributed, old ones included."""
 
     events_kept: Count = 256
     """Events kept for each client."""
 
     changes_kept: Count = 100_000
-    """Changes that a standby may be behind; one that is further gets everything anew."""
+    """Number of changes that a standby may lag behind; a standby that lags further receives the whole state."""
 
     connections_max: Count = 4_096
     body_size_max: Annotated[int, msgspec.Meta(ge=1_024, le=64 * 1024 * 1024)] = 2 * 1024 * 1024
     body_s: Seconds = 10.0
-    """Maximal time in which the body of a request must arrive."""
+    """Maximum time for the body of a request to arrive."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,6 +114,23 @@ class AdminLimits(Config, frozen=True):
             )
 
 
+class PublishingConfig(Config, frozen=True):
+    """The multicast groups of clients' publishers. Each publisher has a group of its own."""
+
+    first_group: str = "239.255.76.0"
+    """The first of `groups` consecutive groups, which nothing else uses."""
+
+    groups: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 1_024
+    """Maximal number of publishers at a time, those that ended within `linger_s` included."""
+
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 7_445
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        first = parse_group(self.first_group)
+        parse_group(format_group(min(first + self.groups - 1, 2**32 - 1)))
+
+
 class PeerConfig(Config, frozen=True):
     """The other server of the pair."""
 
@@ -119,13 +138,13 @@ class PeerConfig(Config, frozen=True):
     """penstocks://HOST:PORT"""
 
     credentials: str
-    """Of a client with the role `standby`."""
+    """Credentials of a client with the role `standby`."""
 
     check_s: Seconds = 2.0
     """Interval at which a primary checks if the other server took over."""
 
     primary_lost_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """A standby takes over when the primary was silent for this time; 0: only when the operator promotes it."""
+    """A standby takes over when the primary has been silent for this time; 0: only an operator promotes it."""
 
 
 class AdminConfig(Config, frozen=True):
@@ -137,7 +156,7 @@ class AdminConfig(Config, frozen=True):
 
     node: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] = "admin"
     signing_key: str = ""
-    """PEM file with the signing key, signing.pem in the directory by default; made at the first start. Both servers
+    """PEM file with the signing key, by default signing.pem in the directory; created at the first start. Both servers
     of a pair have the same key."""
 
     host: str = "127.0.0.1"
@@ -156,6 +175,7 @@ class AdminConfig(Config, frozen=True):
     """Role at the first start; later the server reads its role from its database."""
 
     peer: PeerConfig | None = None
+    publishing: PublishingConfig = PublishingConfig()
     limits: AdminLimits = AdminLimits()
 
     def __post_init__(self) -> None:
@@ -164,7 +184,7 @@ class AdminConfig(Config, frozen=True):
             raise ConfigurationError("certificate and private_key belong together", where="AdminConfig")
         if not self.certificate and not is_loopback(self.host):
             raise ConfigurationError(
-                f"{self.host} is reached from other machines, and there is no TLS",
+                f"{self.host} is reachable from other machines, but TLS is not configured",
                 where="AdminConfig: host",
                 hint="give certificate and private_key, or listen on 127.0.0.1",
             )
@@ -182,12 +202,12 @@ class AdminConfig(Config, frozen=True):
 
     @staticmethod
     def load(path: Path) -> "AdminConfig":
-        """From a TOML file; relative paths in it are looked for beside it."""
+        """Load a TOML file; relative paths in the file begin at its directory."""
         config = load_toml(path, AdminConfig)
         return config.beside(path.parent)
 
     def beside(self, directory: Path) -> "AdminConfig":
-        """With relative paths made to begin at `directory`."""
+        """Return the configuration with relative paths resolved against `directory`."""
         names = ("directory", "policy", "signing_key", "certificate", "private_key", "models")
         paths = {name: str(directory / getattr(self, name)) for name in names if getattr(self, name)}
         peer = self.peer

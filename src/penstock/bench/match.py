@@ -90,7 +90,7 @@ def _table_and_batches(count: int) -> tuple[InterestTable, list[Batch]]:
 
 
 def _symbols(source: random.Random, count: int) -> list[str]:
-    """Return names and, one in ten, numbers."""
+    """Return random names; one in ten is a number."""
     return [
         str(source.randrange(1_000_000)) if source.random() < 0.1 else "".join(source.choices(LETTERS, k=5))
         for _ in range(count)

@@ -15,8 +15,6 @@ from penstock.plant.config import AnyNodeConfig, MuxAccess, MuxConfig, PlantAcce
 from penstock.plant.core.views import ViewName
 from penstock.plant.edge_config import WEBSOCKET_PORT_DEFAULT, EdgeAccess, EdgeConfig, WebSocketAccess
 from penstock.plant.live.driver import LiveNode
-from penstock.plant.live.edge import LiveEdge
-from penstock.plant.live.nodes import live_node
 
 C = TypeVar("C", PlantConfig, MuxConfig, EdgeConfig)
 
@@ -142,7 +140,7 @@ def _configured(
 def _run(config: AnyNodeConfig, pages: Pages | None = None) -> NoReturn:
     run_node(
         config.name,
-        lambda: live_node(config),
+        lambda: LiveNode(config),
         lambda live: _facts_of(config.name, live),
         pages,
         on_hangup=lambda live: live.reload_classes(),
@@ -150,7 +148,7 @@ def _run(config: AnyNodeConfig, pages: Pages | None = None) -> NoReturn:
 
 
 def _facts_of(name: str, live: LiveNode) -> dict[str, object]:
-    facts: dict[str, object] = {live.kind: name, "control_port": live.control_port}
-    if isinstance(live, LiveEdge):
+    facts: dict[str, object] = {live.config.kind: name, "control_port": live.control_port}
+    if live.websocket_port is not None:
         facts["websocket_port"] = live.websocket_port
     return facts

@@ -1,4 +1,6 @@
-"""A client's connections to the stream services of a feed's adapters: one for each place, made again after a loss."""
+"""A client's connections to the stream services of a feed's adapters: one for each address, re-established after a
+loss.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -33,10 +35,10 @@ class _FinalRefusalError(Exception):
 
 
 class AdapterConnections:
-    """In one loop, from the first follow() to the last one, which names no adapter.
+    """Used in one loop, from the first follow() to the last one, which names no adapter.
 
-    `request` opens a stream. `refused` returns True if another attempt would be refused as well. `lost` is called for a
-    connection that is lost, or cannot be made.
+    `request` opens a stream. `refused` returns True if another attempt would be refused as well. `lost` is called when
+    a connection is lost or cannot be established.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class AdapterConnections:
     async def follow(
         self, addresses: Sequence[StreamAddress], left: Callable[[StreamAddress], None] = lambda address: None
     ) -> None:
-        """Stay connected to these adapters, and to no others; `left` is called for each that is no longer followed."""
+        """Connect to exactly these adapters; `left` is called for each adapter that is no longer followed."""
         wanted = places(addresses)
         for address in [each for each in self._tasks if each not in wanted]:
             task = self._tasks.pop(address)
@@ -81,7 +83,7 @@ class AdapterConnections:
                 self._tasks[address] = asyncio.create_task(self._stay_connected(address))
 
     async def send(self, message: UnicastMessage) -> None:
-        """On every connection whose stream is open."""
+        """Send a message on every connection with an open stream."""
         for address, connection in list(self.open.items()):
             try:
                 await connection.send(message)

@@ -10,7 +10,7 @@ from penstock.client.holding import Holding, Manager
 from penstock.security.core.brokering import Brokered
 
 Routers: TypeAlias = str | Sequence[str]
-"""host:port of both routers of a pair, in any order; a text separates them by a comma."""
+"""host:port of both routers of a pair, in any order; separated by a comma if given as one string."""
 
 
 class HeldAssured(Holding, Assured):

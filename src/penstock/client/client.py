@@ -23,12 +23,13 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.capture.live.reading import Models
 from penstock.client.assured import AssuredSessions, HeldAssured, Routers
+from penstock.client.brokered_publisher import BrokeredPublisher
 from penstock.client.config import ClientConfig
 from penstock.client.context import ClientContext
 from penstock.client.contributor import Contributor
 from penstock.client.holding import Holding
 from penstock.client.inbox import Inbox
-from penstock.client.line import Surroundings, Transport
+from penstock.client.line import LOOP_BACK, Surroundings, Transport
 from penstock.client.noded import NodeRecords, NodeSubscription
 from penstock.client.nodes import NodeConsumers, kinds_of
 from penstock.client.service import Protection
@@ -169,7 +170,7 @@ class Client:
     def _subscribe_to_streams(
         self, topics: tuple[str, ...], where: str | None, *, image: bool, transport: Transport
     ) -> Subscription:
-        """From the feeds themselves, by multicast, a filter module or TCP."""
+        """Subscribe to the feeds directly, by multicast, a filter module or TCP."""
         if not topics:
             raise LocalProtocolError("a subscription needs topics", hint="'>' matches all topics")
         for topic in topics:
@@ -219,7 +220,7 @@ class Client:
         convert: bool = False,
     ) -> NodeSubscription:
         """Receive messages from a distribution node, at most `per_second` of each topic. Earlier updates of a topic are
-        merged as its model defines; the newest one is always delivered.
+        merged as its model defines; the newest update is always delivered.
         """
         return self._nodes.messages(
             topics, "metered", node=node, offload=offload, convert=convert, where=where or "", per_second=per_second
@@ -263,19 +264,74 @@ class Client:
         self._watch(brokered)
         return contributor
 
+    @overload
+    def publisher(self, *topics: str, config: PublisherConfig | None = None) -> BrokeredPublisher: ...
+
+    @overload
     def publisher(
         self,
         channel: Channel,
+        /,
         *,
         name: str,
         groups: GroupMap | None = None,
         config: PublisherConfig | None = None,
         ring: RingWriter | None = None,
-    ) -> MulticastPublisher:
-        """Return a multicast publisher whose id is derived from this client and the name; requires the role
-        `publisher`. The caller closes the publisher. Its authentication keys follow the server while the client is
-        open.
+    ) -> MulticastPublisher: ...
+
+    def publisher(
+        self,
+        *topics: str | Channel,
+        name: str = "",
+        groups: GroupMap | None = None,
+        config: PublisherConfig | None = None,
+        ring: RingWriter | None = None,
+    ) -> BrokeredPublisher | MulticastPublisher:
+        """Open a publisher on these topics; requires grants to send. Messages go by multicast straight to the
+        subscriptions with grants to receive them. Returns when the present subscribers have joined.
+
+        With a channel in place of topics, and a name, return a publisher on this channel, whose id is derived from
+        this client and the name; requires the role `publisher`, and the caller closes the publisher. Subscriptions do
+        not see its messages. Its authentication keys follow the server while the client is open.
         """
+        channel = topics[0] if topics else None
+        if isinstance(channel, Channel):
+            if len(topics) > 1 or not name:
+                raise LocalProtocolError("a publisher on a channel needs a name", hint='pass name="…", and no topics')
+            return self._named_publisher(channel, name, groups, config, ring)
+        if name or groups is not None or ring is not None:
+            raise LocalProtocolError("name, groups and ring need a channel", hint="pass a Channel in place of topics")
+        return self._brokered_publisher(tuple(str(each) for each in topics), config)
+
+    def _brokered_publisher(self, topics: tuple[str, ...], config: PublisherConfig | None) -> BrokeredPublisher:
+        if not topics:
+            raise LocalProtocolError("a publisher needs topics", hint="pass the topics to send on")
+        asked_ns = self._lease.now_ns()
+        brokered = self.admin.subscribe((), send=topics, publish=True)
+        self._begin_lease(asked_ns, brokered.key_lease_s)
+        try:
+            made = BrokeredPublisher(
+                brokered,
+                self,
+                topics,
+                interface=self._interface or LOOP_BACK,
+                config=config,
+                lease=self._lease.flag,
+            )
+        except BaseException:
+            self.admin.cancel(brokered.subscription_id)
+            raise
+        self._adopt(brokered, made)
+        return made
+
+    def _named_publisher(
+        self,
+        channel: Channel,
+        name: str,
+        groups: GroupMap | None,
+        config: PublisherConfig | None,
+        ring: RingWriter | None,
+    ) -> MulticastPublisher:
         claimed = self.admin.claim_publisher(name)
         self._learn_publishers_scope()
         made = MulticastPublisher(
@@ -485,7 +541,8 @@ class Client:
             return self.admin.renew(holder.id)
         except NotFoundError:  # the server was reset, or considered the client lost
             if isinstance(holder, Contributor) or getattr(holder, "is_sending", False):
-                return self.admin.subscribe((), send=holder.topics, subscription_id=holder.id)
+                publish = isinstance(holder, BrokeredPublisher)
+                return self.admin.subscribe((), send=holder.topics, publish=publish, subscription_id=holder.id)
             send = holder.send if isinstance(holder, HeldAssured) else ()
             return self.admin.subscribe(holder.topics, send=send, subscription_id=holder.id)
 
@@ -507,7 +564,7 @@ class Client:
                 for told in self.admin.authentication().scopes:
                     self._authenticate(told)
         with self._lock:
-            if self._events_after == after:  # else a new subscription asked meanwhile for earlier events
+            if self._events_after == after:  # otherwise a new subscription has requested earlier events meanwhile
                 self._events_after = events.next_after
 
     def _take(self, body: object) -> None:

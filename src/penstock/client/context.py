@@ -1,4 +1,4 @@
-"""ClientContext: what the parts of one client share that open something with a token of its administration server."""
+"""ClientContext: shared by the parts of one client that open sessions with a token of the administration server."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -23,14 +23,14 @@ class ClientContext(NamedTuple):
     """The client itself."""
 
     adopt: Callable[[Brokered, Any], None]
-    """Makes what is opened the client's own, whose token is renewed."""
+    """Registers an opened session with the client, which renews the session's token."""
 
     def new_party(self) -> str:
-        """A name for what is opened. Each is a party of its own: what is revoked of one is nothing to the others."""
+        """Return a unique party name for a session, so that a revocation affects this session only."""
         return f"{self.admin.credentials.client[:48]}-{random_bytes(6).hex()}"
 
     def open(self, receive: tuple[str, ...], make: Callable[[Brokered], T], *, send: tuple[str, ...] = ()) -> T:
-        """What `make` opens with the token for these topics, adopted; if it raises, the token is given back."""
+        """Open a session with a token for these topics and adopt it. If `make` raises, cancel the subscription."""
         brokered = self.admin.subscribe(receive, send=send)
         try:
             made = make(brokered)

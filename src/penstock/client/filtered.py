@@ -102,13 +102,19 @@ class FilteredFeed:
     # For the MergingReceiver
 
     def receive(self, timeout: float | None = None) -> list[Received]:
-        """Like FilteredReceiver.receive(), without the start of a stream that was assumed to have begun: none of its
-        messages was missed.
+        """Like FilteredReceiver.receive(), but without the start event of a stream that was assumed to have begun,
+        because no message was missed.
         """
         received = self.receiver.receive(timeout)
         if len(received) == 1 and isinstance(received[0], DeliverBatch):
             return received
         return [each for each in received if not (isinstance(each, StreamStarted) and self._was_begun(each.stream))]
+
+    def descriptors(self) -> list[int] | None:
+        return self.receiver.descriptors()
+
+    def next_due_ns(self) -> int | None:
+        return self.receiver.next_due_ns()
 
     def close(self) -> None:
         self.receiver.close()

@@ -1,4 +1,4 @@
-"""How old messages are when they come, from the times they carry; across hosts, with how sure that is."""
+"""Age of messages on arrival, from their event times; across hosts, with the uncertainty of the clocks."""
 
 import time
 from collections.abc import Callable
@@ -15,9 +15,9 @@ SAME_CLOCK = ClockEstimate(offset_ns=0, error_ns=0, round_trip_ns=0, samples=0, 
 
 
 class LatencyMeter:
-    """From a message's event_time to now, by the clock that made that time.
+    """Measures the time from a message's event_time until now, on the clock of the event_time.
 
-    `estimate` compares that clock with this host's, now; without it, both are this host's clock.
+    `estimate` returns the current offset between that clock and this host's; None if they are the same clock.
     """
 
     def __init__(self, model: MessageModel, estimate: Callable[[], ClockEstimate] | None) -> None:
@@ -34,7 +34,7 @@ class LatencyMeter:
             self._latency.record(time.time_ns() + self._before.offset_ns - records[FIELD])
 
     def summary(self) -> str:
-        """The percentiles, and by how much the clocks may make all of them wrong."""
+        """Return the percentiles, and the uncertainty that the clocks add to all of them."""
         figures = "  ".join(f"p{q:g} {self._latency.percentile(q) / NS_PER_US:,.1f}" for q in (50, 99, 99.9))
         early = f"; {self._latency.negative_count:,} came before their time" if self._latency.negative_count else ""
         return f"latency from {FIELD} in µs, {self._latency.count:,} messages: {figures}{self._uncertainty()}{early}"

@@ -1,4 +1,4 @@
-"""Lines of text published as messages: each a JSON object with the fields of a model, or as it is."""
+"""Lines of text published as messages: JSON objects with the fields of a model, or plain lines."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from penstock.model import Message, MessageModel
 
 
 class Output(Protocol):
-    """Where messages go."""
+    """A destination of messages."""
 
     def publish(self, topic: str, payload: bytes | Message) -> object: ...
 
@@ -18,7 +18,7 @@ class Output(Protocol):
 
 
 class LinePublisher:
-    """What lines are turned into: messages of a model, or without a model the lines as they are."""
+    """Publishes lines: as messages of a model, or unchanged without a model."""
 
     def __init__(self, model: MessageModel | None, topic: str) -> None:
         self._model = model

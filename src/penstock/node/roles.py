@@ -222,10 +222,10 @@ def _filter(config: FilterModuleConfig, _: Path | None) -> "Role[LiveFilter]":
 
 
 def _distribution(config: AnyNodeConfig, _: Path | None) -> "Role[LiveNode]":
-    from penstock.plant.live.nodes import live_node
+    from penstock.plant.live.driver import LiveNode
 
     return Role(
-        lambda: live_node(config),
+        lambda: LiveNode(config),
         lambda live: Ready(f"{config.control.host}:{live.control_port}", live.node.url),
         lambda live: DistributionReport(live.status(REPORTED_CONSUMERS_MAX)),
         lambda live: live.reload_classes(),

@@ -1,6 +1,6 @@
 """Configuration of ticker plants and multiplexers: listeners, limits, upstream, and what is distributed."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,7 @@ from penstock.engine.core.signals import SignalThresholds
 from penstock.net.core.control import Name
 from penstock.net.page_access import PageAccessConfig
 from penstock.net.udp import Channel
+from penstock.plant.core.status import NodeKind
 from penstock.plant.core.views import ViewName
 from penstock.runtime.accounts import AccountsConfig
 from penstock.security.core.access import AdminAccess, AnyPort, ControlAccess
@@ -134,6 +135,7 @@ class PlantAccess(ControlAccess, frozen=True):
 class PlantConfig(NodeConfig, frozen=True, kw_only=True):
     """A ticker plant: these keys, and those that all nodes have."""
 
+    kind: ClassVar[NodeKind] = "plant"
     control: PlantAccess = PlantAccess()
     subscribe: tuple[str, ...] = ()
     """Topics to receive from feeds of the administration server. The node's client needs the role `filter` and
@@ -158,6 +160,10 @@ class PlantConfig(NodeConfig, frozen=True, kw_only=True):
             raise ConfigurationError("subscribe needs an administration server", where=f"plant {self.name}")
         check_topics(self.subscribe, f"plant {self.name}: subscribe")
         self.own_channels()
+
+    @property
+    def access(self) -> AccessMode:
+        return "local" if self.admin.url else "open"
 
     def own_channels(self) -> list[Channel]:
         return [Channel.parse(text, interface=self.interface) for text in self.channels]
@@ -196,6 +202,7 @@ class MuxAccess(ControlAccess, frozen=True):
 class MuxConfig(NodeConfig, frozen=True, kw_only=True):
     """A connection multiplexer: these keys, and those that all nodes have."""
 
+    kind: ClassVar[NodeKind] = "mux"
     control: MuxAccess = MuxAccess()
     engine: EngineConfig = EngineConfig(classes=("critical", "adaptive"), keeps="wanted", has_upstream=True)
     upstream: UpstreamConfig = UpstreamConfig()

@@ -1,6 +1,6 @@
 """Configuration of an edge cache."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -11,6 +11,7 @@ from penstock.engine.control import EDGE_PORT_DEFAULT
 from penstock.net.config import Milliseconds, TlsConfig
 from penstock.net.place import is_loopback
 from penstock.plant.config import MuxAccess, MuxConfig
+from penstock.plant.core.status import NodeKind
 from penstock.security.core.access import AnyPort
 
 WEBSOCKET_PORT_DEFAULT = 7413
@@ -49,6 +50,7 @@ class WebSocketAccess(Config, frozen=True):
 class EdgeConfig(MuxConfig, frozen=True, kw_only=True):
     """An edge cache: these keys, and those of a multiplexer."""
 
+    kind: ClassVar[NodeKind] = "edge"
     control: EdgeAccess = EdgeAccess()
     websocket: WebSocketAccess = WebSocketAccess()
     engine: EngineConfig = EngineConfig(

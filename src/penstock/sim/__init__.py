@@ -1,11 +1,12 @@
 """A deterministic simulator: whole plants of protocol cores in one thread, in virtual time, from one seed.
 
-The seed decides everything: the plant's options, the order of simultaneous events, what the network loses, when nodes
-crash and what their disks forget. The cores are the production ones; only their drivers are here. Checkers watch from
-outside and know nothing of a core's insides. A run that breaks a promise prints its seed and replays exactly.
+The seed decides everything: the plant's options, the order of simultaneous events, the losses of the network, the
+crashes of nodes and the losses of their disks. The cores are the production ones; only the drivers are simulated.
+Checkers observe from outside, without access to the state of a core. A run that breaks a promise prints its seed and
+replays exactly.
 
-The modules here serve all scenarios; each scenario has a folder. Nothing in production imports this package; tests of
-yours may. Read world.py first, then middleware/plant.py for a whole plant.
+The modules here serve all scenarios; each scenario has a folder. Production code never imports this package; your tests
+may. Read world.py first, then middleware/plant.py for a whole plant.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The base of all checkers: judges of a run that see a plant from outside only."""
+"""The base of all checkers: a checker observes a plant from outside only."""
 
 from typing import Any
 

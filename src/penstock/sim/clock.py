@@ -16,7 +16,7 @@ class ClockRates:
         self._slow = randomness.choose(["", *names])
 
     def draw_ppm(self, name: str) -> int:
-        """Millionths by which the clock of `name` is too fast."""
+        """Return how fast the clock of `name` is, in parts per million."""
         if not self._slow:
             return self._randomness.between(-self._drift_ppm, self._drift_ppm)
         return -self._drift_ppm if name == self._slow else self._drift_ppm
@@ -26,7 +26,7 @@ class LocalWorld(World):
     """The world as one machine sees it: the same events and the same log, at its own times."""
 
     def __init__(self, world: World, rate_ppm: int, zero_ns: int) -> None:
-        """A second of the world is a second and `rate_ppm` millionths here."""
+        """This clock is fast by `rate_ppm` parts per million."""
         self.seed = world.seed
         self.log = world.log
         self._world = world
@@ -49,7 +49,7 @@ class LocalWorld(World):
         self._wall_jump_ns = jump_ns
 
     def at(self, time_ns: int, action: Callable[[], None]) -> None:
-        """Never earlier than its time here: rounding must not wake a core before its deadline."""
+        """Run the action never before its local time: rounding must not wake a core before its deadline."""
         true_ns = -((self._zero_ns - time_ns) * 1_000_000 // (1_000_000 + self._rate_ppm))
         while self._local(true_ns) < time_ns - self._zero_ns:
             true_ns += 1
@@ -59,7 +59,7 @@ class LocalWorld(World):
         self.at(self.now_ns() + delay_ns, action)
 
     def run_until(self, time_ns: int) -> None:
-        raise NotImplementedError("the world runs itself")
+        raise NotImplementedError("a local view cannot run the world")
 
     def _local(self, true_ns: int) -> int:
         return true_ns + true_ns * self._rate_ppm // 1_000_000

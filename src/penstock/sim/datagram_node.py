@@ -16,7 +16,7 @@ WAKE_DELAY_NS = 300_000
 
 
 class Viewer(msgspec.Struct, frozen=True):
-    """A receiver between two of its crashes."""
+    """A receiver, from its start to its crash."""
 
     name: str
     incarnation: int

@@ -2,7 +2,7 @@
 
 The model is POSIX: a crash may keep, lose or tear each unsynced write, and of a torn write it may keep any sectors;
 created, changed and removed names are durable only after a sync of their directory; fsync may be slow, or fail, and
-after a failed fsync nothing is known of the writes it covered; a write may fail; the disk may be full.
+after a failed fsync the state of the covered writes is unknown; a write may fail; the disk may be full.
 """
 
 import errno
@@ -14,7 +14,7 @@ import msgspec
 from penstock.sim.world import World
 
 SECTOR_SIZE = 512
-"""Bytes that a disk writes all or none of."""
+"""Bytes that a disk writes atomically."""
 
 
 class DiskFaults(msgspec.Struct, kw_only=True):
@@ -46,7 +46,7 @@ class _State(Enum):
 class _Write(msgspec.Struct, eq=False):
     offset: int
     data: bytes | None
-    """None cuts the file at the offset."""
+    """None truncates the file at the offset."""
     state: _State = _State.PENDING
 
 
@@ -70,7 +70,7 @@ class _File:
 
 
 class _Rename(msgspec.Struct, eq=False):
-    """A change of the directory that is not on the disk yet: from a name, to a name, or both."""
+    """An unsynced change of the directory: a removed name, a created name, or both."""
 
     file: _File
     old_name: str | None
@@ -78,7 +78,7 @@ class _Rename(msgspec.Struct, eq=False):
 
 
 class Disk:
-    """The disk of one node; it survives the node's crashes, as far as disks do."""
+    """The disk of one node; synced data survives the node's crashes."""
 
     def __init__(self, world: World, name: str, faults: DiskFaults) -> None:
         self.faults = faults
@@ -96,24 +96,25 @@ class Disk:
         return bytes(file.current) if file else b""
 
     def open(self, path: str) -> Callable[[], bytes] | None:
-        """Reads this file even if its name is changed or removed; None if there is no such file."""
+        """Return a function that reads this file even after its name is changed or removed; None if there is no such
+        file.
+        """
         file = self._files.get(path)
         return (lambda: bytes(file.current)) if file else None
 
     def size(self) -> int:
-        """Bytes of all files."""
+        """Size of all files in bytes."""
         return sum(len(file.current) for file in self._files.values())
 
     def names(self) -> list[str]:
         return sorted(self._files)
 
     def append(self, path: str, data: bytes) -> None:
-        """Write at the end."""
+        """Write at the end of the file."""
         self.write(path, len(self.read(path)), data)
 
     def write(self, path: str, offset: int, data: bytes) -> None:
-        """OSError(ENOSPC) when the disk is full, or OSError(EIO); a part of the data may have been written
-        nevertheless."""
+        """Raise OSError(ENOSPC) if the disk is full, or OSError(EIO); part of the data may have been written."""
         file = self._file(path)
         size = len(file.current)
         growth = max(0, offset + len(data) - size)
@@ -136,7 +137,7 @@ class Disk:
         self._file(path).write(_Write(size, None))
 
     def create(self, path: str) -> None:
-        """An empty file, whose name is durable when the directory was synced."""
+        """Create an empty file; its name is durable after a sync of the directory."""
         file = _File()
         self._renames.append(_Rename(file, None, path))
         self._files[path] = file
@@ -150,7 +151,7 @@ class Disk:
         self._renames.append(_Rename(self._files.pop(path), path, None))
 
     def fsync_directory(self, done: Callable[[bool], None]) -> None:
-        """Make all current names durable; `done(False)` if that failed, and then the state of the names is unknown."""
+        """Make all current names durable; after `done(False)` the state of the names is unknown."""
         covered = list(self._renames)
 
         def finish(is_done: bool) -> None:
@@ -162,7 +163,7 @@ class Disk:
         self._finish_later("the directory", finish)
 
     def fsync(self, path: str, done: Callable[[bool], None]) -> None:
-        """Make all data written to `path` so far durable; `done(False)` if that failed. After a crash, `done` is not
+        """Make all data written to `path` so far durable; `done(False)` reports a failure. After a crash, `done` is not
         called."""
         file = self._file(path)
         covered = [write for write in file.writes if write.state is _State.PENDING]
@@ -176,14 +177,14 @@ class Disk:
         self._finish_later(path, finish)
 
     def _file(self, path: str) -> _File:
-        """The file, created if it does not exist; then its name is durable at once."""
+        """Return the file. If it does not exist, create it with a durable name."""
         if path not in self._files:
             self._files[path] = self._durable_files[path] = _File()
         return self._files[path]
 
     def _make_durable(self, rename: _Rename) -> None:
         if rename not in self._renames:
-            return  # an earlier sync was quicker
+            return  # an earlier sync has ended first
         self._renames.remove(rename)
         if rename.old_name is not None:
             self._durable_files.pop(rename.old_name, None)
@@ -191,7 +192,7 @@ class Disk:
             self._durable_files[rename.new_name] = rename.file
 
     def _finish_later(self, what: str, finish: Callable[[bool], None]) -> None:
-        """Decide how a sync goes, and let it end in time unless a crash comes before."""
+        """Decide the result of a sync and schedule its end, unless a crash precedes it."""
         crashes = self._crashes
         faults = self.faults
         delay_ns = self._randomness.between(faults.fsync_delay_min_ns, faults.fsync_delay_max_ns)
@@ -212,8 +213,9 @@ class Disk:
         self._world.after(delay_ns, end)
 
     def crash(self) -> None:
-        """The machine stops: each write that was not synced is kept, lost or torn; of the names' changes, the first few
-        are kept."""
+        """Crash the machine: each unsynced write is kept, lost or torn, and the first few of the unsynced name changes
+        are kept.
+        """
         self._crashes += 1
         for rename in self._renames[: self._randomness.below(len(self._renames) + 1)]:
             self._make_durable(rename)
@@ -238,7 +240,7 @@ class Disk:
             _apply(file.content, write)
 
     def _torn(self, offset: int, data: bytes) -> Iterator[_Write]:
-        """The beginning of the data, or some sectors of it."""
+        """Return the beginning of the data, or some of its sectors."""
         if self._randomness.chance(0.5):
             yield _Write(offset, data[: self._randomness.below(len(data) + 1)])
             return

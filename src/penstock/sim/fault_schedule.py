@@ -25,7 +25,7 @@ class FaultSchedule:
             self._wait()
 
     def stop(self) -> None:
-        """Inject no more faults; a subclass undoes those that last."""
+        """Inject no more faults; a subclass ends lasting faults."""
         self.is_running = False
 
     def crash(self, node: Node, outage_ns_max: int) -> None:

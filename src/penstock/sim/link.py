@@ -1,4 +1,4 @@
-"""Links between two processes: what one end sends arrives at the other end in order, until the link ends."""
+"""Links between two processes: items arrive at the other end in order, until the link ends."""
 
 from collections import deque
 from collections.abc import Callable
@@ -65,8 +65,9 @@ class LinkEnd(Generic[T]):
         world.at(self._last_arrival_ns, self.deliver)
 
     def deliver(self) -> None:
-        """The next item arrives at the other end, unless that has learned of the end of the link. Behind a cut, or
-        while the other end does not read, the item waits."""
+        """Deliver the next item to the other end, unless that end has learned of the end of the link. The item waits
+        during a cut, or while the other end does not read.
+        """
         other = self.other
         if not self._in_flight or not other.is_open:
             return
@@ -79,12 +80,12 @@ class LinkEnd(Generic[T]):
             other.receive(item)
 
     def resume(self) -> None:
-        """Deliver what waits."""
+        """Deliver waiting items."""
         for _ in range(len(self._in_flight)):
             self.link.world.after(0, self.deliver)
 
     def end_later(self) -> None:
-        """Learn of the end of the link after everything that was sent here has arrived."""
+        """Learn of the end of the link after all items sent to this end have arrived."""
         world, link = self.link.world, self.link
         end_ns = max(self.other._last_arrival_ns, world.now_ns() + link.randomness.below(link.delay_ns))
         world.at(end_ns, self._end)
@@ -101,8 +102,8 @@ class OrderedLink(Generic[E]):
     """Two ends, and the line between them.
 
     An item takes up to `delay_ns`, after the time that its bytes take on the line (`bytes_per_s`; 0: none). `is_cut`
-    says, of the names of both ends, whether nothing gets through; what waits then tries again every `poll_ns`, or, if
-    that is 0, when it is told to `resume`.
+    returns whether the link between two named ends is cut; waiting items are then tried again every `poll_ns`, or, if
+    that is 0, after `resume`.
     """
 
     ends: tuple[E, E]
@@ -136,20 +137,20 @@ class OrderedLink(Generic[E]):
     # Ending
 
     def end(self) -> None:
-        """Nothing more is sent. Both ends detect the end, each after the arrival of the items sent to it."""
+        """End the link. Each end detects this after the arrival of the items sent to it."""
         if self.is_up:
             self.is_up = False
             for end in self.ends:
                 end.end_later()
 
     def drop(self) -> None:
-        """Lose what is in flight; no end is called."""
+        """Lose the items in flight, without a call to either end."""
         self.is_up = False
         for end in self.ends:
             end.is_open = False
 
     def break_off(self, by: E | None = None) -> None:
-        """Lose what is in flight, and tell both ends: `by` at once, the other end after the delay of the line."""
+        """Lose the items in flight, and notify both ends: `by` at once, the other end after the delay of the line."""
         if not self.is_up:
             return
         self.drop()
@@ -157,7 +158,7 @@ class OrderedLink(Generic[E]):
             self.world.after(0 if end is by else self.randomness.below(self.delay_ns), end.ended)
 
     def watch(self, timeout_ns: int) -> None:
-        """Heartbeats: end a link that has been cut for longer than this. Looks every `poll_ns`."""
+        """Simulate heartbeats: end a link that has been cut for longer than this; checked every `poll_ns`."""
         if not self.is_up:
             return
         now_ns = self.world.now_ns()

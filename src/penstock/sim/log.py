@@ -13,7 +13,7 @@ ENTRIES_KEPT = 2_000
 
 
 class EventLog:
-    """Every entry goes into the digest; two runs with one digest did the same things at the same times."""
+    """Every entry goes into the digest; two runs with equal digests had the same events at the same times."""
 
     def __init__(self, trace: TextIO | None = None) -> None:
         self._digest = hashlib.sha256()

@@ -47,7 +47,7 @@ class Network:
         self._taps: list[Tap] = []
 
     def attach(self, address: Address, handler: Handler) -> None:
-        """From now on, datagrams to `address` are passed to `handler`."""
+        """Pass datagrams to `address` to `handler` from now on."""
         self._handlers[address] = handler
 
     def tap(self, tap: Tap) -> None:
@@ -70,7 +70,7 @@ class Network:
             self._members[group].remove(address)
 
     def cut(self, source: str, destination: str) -> None:
-        """No datagram arrives from one host at the other; the opposite direction is not changed."""
+        """Drop all datagrams from one host to another; the opposite direction is not changed."""
         self._cut.add((source, destination))
 
     def mend(self, source: str, destination: str) -> None:

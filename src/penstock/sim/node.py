@@ -12,7 +12,7 @@ TICKS_IN_A_ROW_MAX = 10_000
 
 
 class Node:
-    """One process on one host. Subclasses say how to start its core and what its instructions do."""
+    """One process on one host. Subclasses define how to start the core and how to carry out its instructions."""
 
     def __init__(self, world: World, name: str, component: str) -> None:
         self.world = world
@@ -29,11 +29,11 @@ class Node:
     # Provided by a subclass
 
     def on_start(self) -> None:
-        """The process starts; call `run(core)` now or when its disk has answered."""
+        """Start the process: call `run(core)`, now or after an answer of the disk."""
         raise NotImplementedError
 
     def on_crash(self) -> None:
-        """The process is gone: detach it from the network, crash its disk."""
+        """End the process: detach it from the network and crash its disk."""
         raise NotImplementedError
 
     def carry_out(self, instruction: Any) -> None:
@@ -58,7 +58,7 @@ class Node:
         self.on_crash()
 
     def stall(self, duration_ns: int) -> None:
-        """The process does not run for a while (a garbage collection, a busy host); what arrives waits."""
+        """Stall the process for a while (a garbage collection, a busy host); arriving events wait."""
         self.stalled_until_ns = max(self.stalled_until_ns, self.world.now_ns() + duration_ns)
         self.log(f"stall {duration_ns}")
 
@@ -106,6 +106,6 @@ class Node:
         self._ticks_in_a_row = self._ticks_in_a_row + 1 if self._fired_ns == deadline_ns else 0
         self._fired_ns = deadline_ns
         if self._ticks_in_a_row > TICKS_IN_A_ROW_MAX:
-            raise SimulationError(f"{self.name} asks for the same deadline again and again", where=f"{deadline_ns} ns")
+            raise SimulationError(f"{self.name} requests the same deadline repeatedly", where=f"{deadline_ns} ns")
         self._timer_ns = None
         self.handle(Tick())

@@ -1,7 +1,7 @@
 """The base of every scenario: a plant of nodes in a simulated world, its faults and its checkers.
 
-A scenario has a class of options that `draw` takes from a seed, a class of figures that a run leaves behind, and a
-plant that builds the nodes from the options. docs/simulator.md shows a whole scenario ("Write a scenario").
+A scenario has a class of options that `draw` takes from a seed, a class of figures for the summary, and a plant that
+builds the nodes from the options. docs/simulator.md shows a whole scenario ("Write a scenario").
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ class PlantSummary(msgspec.Struct, kw_only=True):
 
 
 class DrawnOptions(Protocol):
-    """Everything that distinguishes one plant from another."""
+    """Base of the options of a plant."""
 
     @staticmethod
     def draw(pick: SeededRandomness, /) -> Any:
@@ -74,10 +74,10 @@ class Plant(ABC, Generic[OptionsT, SummaryT]):
         self.faults.start()
 
     def begin(self) -> None:
-        """Start what else works from the beginning, after the nodes and before the faults."""
+        """Start further parts of the plant, after the nodes and before the faults."""
 
     def run(self, duration_ns: int) -> None:
-        """Work for a while; checkers look after every step."""
+        """Run for a while; the checkers run after every step."""
         end_ns = self.world.now_ns() + duration_ns
         while self.world.now_ns() < end_ns:
             self.world.run_until(min(end_ns, self.world.now_ns() + self.step_ns))
@@ -96,10 +96,10 @@ class Plant(ABC, Generic[OptionsT, SummaryT]):
 
     @abstractmethod
     def settle(self) -> None:
-        """Run without faults until everything is as the checkers demand in the end."""
+        """Run without faults until the final conditions of the checkers hold."""
 
     def close(self) -> None:
-        """Release what is not in the simulated world (shared memory, files), also after a broken promise."""
+        """Release resources outside the simulated world (shared memory, files), also after a broken promise."""
 
     def summary(self) -> SummaryT:
         return self.summary_type(

@@ -1,7 +1,7 @@
-"""Numbered records on a simulated disk: those that were synced survive a crash, of the others the newest are lost.
+"""Numbered records on a simulated disk: synced records survive a crash; the newest unsynced ones are lost.
 
-The scenario `journal` shows that a journal on a faulty disk keeps this promise; the scenarios above it take it for
-granted, and store their records here.
+The scenario `journal` shows that a journal on a faulty disk keeps this promise; other scenarios rely on the promise and
+store their records here.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class SimulatedRecords(Generic[T]):
-    """Records `first` to `last`, without a hole. Syncs take up to `sync_ns_max`.
+    """Records `first` to `last`, without a gap. Syncs take up to `sync_ns_max`.
 
-    `has_group_commit`: only one sync is under way at a time, and everything that is requested meanwhile goes together
-    in the next one. Otherwise each sync is by itself.
+    `has_group_commit`: only one sync is under way at a time, and all requests during a sync share the next one.
+    Otherwise each request has its own sync.
     """
 
     def __init__(
@@ -119,6 +119,6 @@ class SimulatedRecords(Generic[T]):
         self.durable = self.last
 
     def unless_crashed(self, action: Callable[[], None]) -> Callable[[], None]:
-        """The action, which does nothing after a crash."""
+        """Return the action, disabled by a crash."""
         incarnation = self._incarnation
         return lambda: action() if self._incarnation == incarnation else None

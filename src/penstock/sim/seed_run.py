@@ -12,8 +12,8 @@ from penstock.sim.world import World
 class SeedRun(Generic[SummaryT]):
     """Runs the plants of one scenario.
 
-    `make` builds a plant in its world; `promise` says what a run that passes has shown; `seconds` of virtual time are
-    enough by default.
+    `make` builds a plant in its world; `promise` describes the result of a passed run; `seconds` is the default virtual
+    time.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from penstock.sim.randomness import SeededRandomness
 
 class World:
     """Runs actions at their times. The seed decides the order of simultaneous actions, so that no plant can rely on
-    it. It is the clock of everything inside."""
+    it. The world is also the clock of the plant."""
 
     def __init__(self, seed: int, trace: TextIO | None = None) -> None:
         self.seed = seed
@@ -36,7 +36,7 @@ class World:
         self.at(self._now_ns + delay_ns, action)
 
     def run_until(self, time_ns: int) -> None:
-        """Run everything up to `time_ns`, and be there."""
+        """Run all actions up to `time_ns`, and set the time to `time_ns`."""
         while self._queue and self._queue[0][0] <= time_ns:
             self._now_ns, _, _, action = heapq.heappop(self._queue)
             action()

@@ -11,7 +11,7 @@ cpdef enum:
     KIND_BITS = 1           # any bit of low is set
     KIND_TEXT = 2           # a text against a constant
     KIND_LIKE = 3           # a text against a pattern
-    KIND_FIELDS_NUMBER = 4  # two integers, times low and high
+    KIND_FIELDS_NUMBER = 4  # low * a against high * b, for integers a and b
     KIND_FIELDS_FLOAT = 5   # two numbers as doubles
     KIND_FIELDS_TEXT = 6    # two texts
 

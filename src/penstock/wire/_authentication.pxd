@@ -37,7 +37,7 @@ cdef class AuthenticationTable:
     cdef uint64_t _key_mask
     cdef Vouched *_vouched         # open addressing by publisher id
     cdef uint64_t _vouched_mask
-    cdef Key *_active              # of each scope, for creating trailers
+    cdef Key *_active              # the active key of each scope
 
     cdef int add_key(self, const Key *key) except -1
     cdef int add_publisher(self, uint64_t publisher_id, uint32_t scope, uint32_t first, uint32_t last) except -1
@@ -75,7 +75,7 @@ cdef class Authenticator:
     cdef Peer *_peers                     # sorted by source
     cdef Py_ssize_t _peer_count
     cdef dict _peer_places                # by address
-    cdef bint _requests_only              # the exemption is for repair requests alone
+    cdef bint _requests_only              # peers may only send repair requests
     cdef bint _is_open                    # datagrams from others need no trailer
     cdef object _next_peers               # arguments of trust(), set by any thread
     cdef LeaseFlag _lease                 # None: the keys have no lease
@@ -93,7 +93,7 @@ cdef class Authenticator:
     cdef const Peer *find_peer_of(self, DatagramBatch batch, Py_ssize_t index) noexcept nogil
     cdef bint is_for_peers(self, const uint8_t *data, Py_ssize_t size) noexcept nogil
 
-    # `ahead` is NULL for a datagram that is checked by itself.
+    # `ahead` is NULL for a datagram that is checked alone.
     cdef bint is_of_peer(self, const uint8_t *data, uint32_t size, const Peer *peer, Lookahead *ahead) noexcept nogil
     cdef bint has_right_tag(self, const uint8_t *data, uint32_t size, const Key *key, Lookahead *ahead) noexcept nogil
     cdef bint is_authentic(self, const uint8_t *data, uint32_t size, Lookahead *ahead) noexcept nogil

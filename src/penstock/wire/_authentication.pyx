@@ -66,7 +66,7 @@ def packet_tag(bytes data not None, bytes key not None) -> bytes:
 
 
 def packet_tags(bytes data not None, bytes other not None, bytes key not None) -> tuple[bytes, bytes]:
-    """Return packet_tag() of both, computed at the same time."""
+    """Return packet_tag() of both packets, computed at the same time."""
     cdef uint64_t out[2]
     cdef uint64_t other_out[2]
     cdef Key parsed
@@ -133,7 +133,7 @@ cdef void write_two_trailers(
 
 
 def trailer_under(packet not None, key not None) -> bytes:
-    """The trailer for a packet, made with this AuthenticationKey."""
+    """Return the trailer for a packet, created with this AuthenticationKey."""
     cdef bytes data = bytes(packet) + bytes(TRAILER_SIZE)
     cdef uint32_t size = <uint32_t>(len(data) - TRAILER_SIZE)
     cdef Key parsed
@@ -471,7 +471,7 @@ cdef class Authenticator:
             )
         else:
             siphash_tag(data, size - TRAILER_SIZE + TRAILER_TAG_AT, &key.hashing, tag)
-        # all bits are compared, so that the time says nothing about how many are right
+        # compare all bits: the time must not reveal the number of matching bits
         if (tag[0] ^ load_u64(trailer + TRAILER_TAG_AT)) | (tag[1] ^ load_u64(trailer + TRAILER_TAG_AT + 8)):
             self.forged += 1
             return False

@@ -11,7 +11,7 @@ cdef class DatagramBatch:
     cdef uint64_t *sources      # see source()
     cdef uint8_t *sockets       # see socket()
     cdef int64_t *arrivals_ns
-    cdef bint is_from_ring      # they came in shared memory, not from a socket
+    cdef bint is_from_ring      # the datagrams came through shared memory, not a socket
     cdef object _array          # owns data
     cdef object _view
     cdef list _names

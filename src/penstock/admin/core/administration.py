@@ -1,9 +1,8 @@
 """StreamAdministration: every decision of the administration server, without I/O.
 
-A decision is a method: who asks, what for, and the time (nanoseconds since 1970) go in; the answer comes out, or a
-refusal is raised before anything was changed. Changes that must be durable are collected in `state.take_changes()` and
-`take_audits()`; the driver makes it durable before anybody hears the answer. `tick()` is to be called several times a
-second.
+Each decision is a method. It takes the caller, the request and the time (nanoseconds since 1970), and returns the
+answer, or raises a refusal before any change. Changes that must be durable are collected in `state.take_changes()` and
+`take_audits()`; the driver makes them durable before it sends the answer. Call `tick()` several times a second.
 """
 
 import hashlib
@@ -11,10 +10,11 @@ import hmac
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from penstock.admin.config import AdminLimits
+from penstock.admin.config import AdminLimits, PublishingConfig
 from penstock.admin.core.authentication import StreamAuthentication
 from penstock.admin.core.client_grants import ClientGrants
 from penstock.admin.core.feeds import Feeds, adapter_name, topics_of
+from penstock.admin.core.publisher_streams import PublisherStreams, scope_of
 from penstock.admin.core.publishers import Publishers
 from penstock.admin.core.readers import EventReaders
 from penstock.admin.core.records import Adapter, Denial, Denials
@@ -70,6 +70,7 @@ class StreamAdministration:
         random: Callable[[int], bytes],
         records: Iterable[Stored],
         now_ns: int,
+        publishing: PublishingConfig | None = None,
     ) -> None:
         self.state = State(records, events_kept=limits.events_kept)
         self.rights = ClientGrants(policy, self.state)
@@ -79,12 +80,15 @@ class StreamAdministration:
         self._sessions = TokenVerifier([key.public], purpose="session")
         self.readers = EventReaders(limits.adapter_lost_s, now_ns)
         self.feeds = Feeds(self.state, limits, random, self.rights.grants, now_ns, self.readers)
-        self.subscriptions = Subscriptions(self.state, self.feeds, self.rights, limits, self._signer)
         self.publishers = Publishers(self.state, limits, random)
+        self.publisher_streams = PublisherStreams(self.state, publishing or PublishingConfig(), self.publishers.new_id)
         self.authentication = StreamAuthentication(
-            self.state, limits, random, self.feeds, self.rights, self.readers, key.public.id
+            self.state, limits, random, self.feeds, self.publisher_streams, self.rights, self.readers, key.public.id
         )
-        self.feeds.authenticate = self.authentication.hand_out
+        self.feeds.authenticate = self.publisher_streams.authenticate = self.authentication.hand_out
+        self.subscriptions = Subscriptions(
+            self.state, self.feeds, self.publisher_streams, self.rights, limits, self._signer, self.authentication.end
+        )
         self._audits: list[Audit] = []
         self._ticked_ns = now_ns
 
@@ -95,7 +99,7 @@ class StreamAdministration:
     def audit(
         self, caller: Caller, action: str, now_ns: int, *, error: PenstockError | None = None, detail: str = ""
     ) -> None:
-        """A line of the audit log: what was done, or refused and why."""
+        """A line of the audit log: the action, or the refusal and its reason."""
         text = detail if error is None else f"{detail}{error}"
         code = "" if error is None else error.code
         outcome = "done" if error is None else "refused"
@@ -147,8 +151,16 @@ class StreamAdministration:
 
     def subscribe(self, caller: Caller, request: b.SubscribeRequest, now_ns: int) -> b.Brokered:
         answer = self.subscriptions.subscribe(caller.client, request, now_ns)
-        self._audit_brokered(caller, "subscribe", answer, now_ns)
+        self._audit_brokered(caller, "publish" if request.publish else "subscribe", answer, now_ns)
+        if request.publish:
+            publisher = self.state.subscriptions[request.subscription_id]
+            self.authentication.tell(scope_of(publisher), now_ns)  # filter modules, and receivers
         return answer
+
+    def unaware(self, subscription_id: str, number: int, now_ns: int) -> list[str]:
+        """Holders of the keys of a publisher's stream that are present and have not applied event `number`."""
+        publisher = self.state.subscriptions.get(subscription_id)
+        return [] if publisher is None else self.authentication.unaware(scope_of(publisher), number, now_ns)
 
     def modify(self, caller: Caller, subscription_id: str, request: b.ModifyRequest, now_ns: int) -> b.Brokered:
         answer = self.subscriptions.modify(caller.client, subscription_id, request, now_ns)
@@ -188,7 +200,7 @@ class StreamAdministration:
         is_change = self.feeds.register(caller.client, request, now_ns)
         if is_change:
             self.state.advance_events()
-            self.feeds.rotate_lost(now_ns)  # with more topics in the feed, fewer may see all of it
+            self.feeds.rotate_lost(now_ns)  # with more topics in the feed, fewer clients have the right to all of them
             self.authentication.rotate_lost(now_ns)
             self.subscriptions.tell_moved(self.subscriptions.concerned([request.feed]), now_ns)
             self.audit(caller, "register", now_ns, detail=adapter_name(request))
@@ -313,7 +325,7 @@ class StreamAdministration:
 
     def restore(self, caller: Caller, request: o.RestoreRequest, now_ns: int) -> None:
         if request.client not in self.state.denials:
-            raise NotFoundError(f"nothing was taken away from {request.client!r}")
+            raise NotFoundError(f"no topics of client {request.client!r} are revoked")
         self.state.remove("denials", request.client)
         self.recheck("", now_ns)
         self.audit(caller, "restore", now_ns, detail=request.client)
@@ -326,7 +338,7 @@ class StreamAdministration:
         return o.PolicyAnswer(clients=len(policy.clients), revoked=ended)
 
     def recheck(self, reason: str, now_ns: int) -> list[str]:
-        """See to it that nobody has more than the rights are now; returns the ids of subscriptions that ended."""
+        """Apply the current rights to all clients; returns the ids of the ended subscriptions."""
         lost = [each for each in self.state.adapters.values() if not self._may_stay(each, now_ns)]
         moved = self.subscriptions.concerned({each.registration.feed for each in lost})
         for each in lost:
@@ -408,8 +420,9 @@ class StreamAdministration:
         self._ticked_ns = now_ns
 
     def advance_keys(self, now_ns: int) -> None:
-        """Have adapters use the stream keys that everybody has confirmed, and begin subscriptions that waited for
-        them. To be called soon after a heartbeat, or a request for events."""
+        """Activate the stream keys that all holders have confirmed, and begin the subscriptions that waited for these
+        keys. Call this soon after a heartbeat or a request for events.
+        """
         for key in self.feeds.activate_due(now_ns):
             self.audit(ITSELF, "key", now_ns, detail=f"{key.feed} is sealed with key {key.key_id}")
         for feed, clients in self.feeds.admit_newcomers(now_ns):
@@ -425,14 +438,14 @@ def _is_back_in_epochs(request: b.AdapterRegistration, before: b.AdapterRegistra
 
 
 def _check_beside(request: b.AdapterRegistration, other: b.AdapterRegistration) -> None:
-    """Whether it can be an adapter of the same feed as another one."""
+    """Raise if the adapter cannot belong to the same feed as another adapter."""
     if other.index == request.index:
         raise ForbiddenError(
             f"index {request.index} is that of {adapter_name(other)}",
-            hint="every adapter of a feed has an index of its own",
+            hint="give every adapter of a feed a different index",
         )
     if other.sealed != request.sealed:
         raise ForbiddenError(
             f"{adapter_name(other)} is {'sealed' if other.sealed else 'not sealed'}",
-            hint="all adapters of a feed are sealed, or none is",
+            hint="seal all adapters of a feed, or none",
         )

@@ -40,7 +40,7 @@ class ClientGrants:
         if not send and not wanted:
             raise RequestError("asks for nothing", hint="name topics to receive or to send")
         if any(parse_pattern(text).negative for text in send):
-            raise RequestError("a topic to send on is excluded", hint="a topic to send on has no !")
+            raise RequestError("a topic to send on is a negative interest", hint="remove the !")
         self._check(client, wanted, "receive", now_ns)
         self._check(client, send, "send", now_ns)
         return self.narrowed(client, wanted, send, now_ns)
@@ -51,7 +51,7 @@ class ClientGrants:
         return [*granted(grants, topics, "receive"), *granted(grants, send, "send")]
 
     def not_sent(self, client: str, topics: list[str], now_ns: int) -> list[str]:
-        """Those of these topics that a client may not send, completely or in part."""
+        """Return the topics that the client may not send, completely or in part."""
         grants = self.grants(client, now_ns)
         return [text for text in topics if parse_pattern(text).negative or not is_covered(grants, [text], "send")]
 
@@ -87,14 +87,14 @@ class ClientGrants:
 
 
 def has_lost(before: tuple[Grant, ...], now: list[Grant]) -> bool:
-    """Whether a token with earlier grants allows more than the client's current rights."""
+    """True if a token with earlier grants allows more than the client's current rights."""
     return any(not _is_kept(each, now) for each in before if not is_denial(each)) or any(
         not _is_kept(each, list(before)) for each in now if is_denial(each)
     )
 
 
 def _is_kept(grant: Grant, others: list[Grant]) -> bool:
-    """Whether another grant (or denial, of a denial) covers this one."""
+    """True if another grant covers this grant, or another denial this denial."""
     pattern = parse_pattern(grant.pattern)
     return any(
         is_denial(each) == pattern.negative

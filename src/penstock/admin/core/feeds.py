@@ -1,5 +1,6 @@
-"""The feeds as adapters registered them: which adapter is active, where a subscription's streams are, and the keys of
-sealed feeds."""
+"""The feeds as registered by their adapters: the active adapter, the addresses of a subscription's streams, and the
+keys of sealed feeds.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -51,9 +52,9 @@ class Feeds:
         self.readers = readers or EventReaders(limits.adapter_lost_s, now_ns)
         self.authenticate: Callable[[str, str, int], Authentication | None] = lambda client, feed, now_ns: None
         """Gives a client the authentication keys of a feed (StreamAuthentication.hand_out)."""
-        self._heard_ns = dict.fromkeys(state.adapters, now_ns)  # after a restart they have time to report
+        self._heard_ns = dict.fromkeys(state.adapters, now_ns)  # after a restart, adapters have time to report
         self._live = set(state.adapters)
-        self._silent: set[str] = set()  # adapters for whose silence the keys were replaced
+        self._silent: set[str] = set()  # silent adapters that caused a replacement of keys
 
     # Adapters
 
@@ -76,8 +77,9 @@ class Feeds:
         return is_new or self.active(registration.feed) != was_active
 
     def heartbeat(self, heartbeat: AdapterHeartbeat, now_ns: int) -> bool:
-        """Record a heartbeat. Return True if subscribers see a change: another active adapter, or this one is
-        back."""
+        """Record a heartbeat. Return True if subscribers see a change: another active adapter, or the return of this
+        one.
+        """
         name = f"{heartbeat.feed}/{heartbeat.adapter}"
         adapter = self._state.adapters[name]
         was_active = self.active(heartbeat.feed)
@@ -151,10 +153,11 @@ class Feeds:
         return [
             feed
             for feed in self.names()
-            if _common(grants, self._topics(feed), "receive") or _common(grants, self._contributions(feed), "send")
+            if common_patterns(grants, self._topics(feed), "receive")
+            or common_patterns(grants, self._contributions(feed), "send")
         ]
 
-    # Where the data is
+    # Addresses of streams
 
     def streams(self, subscription: Subscription, now_ns: int) -> list[BrokeredStream]:
         """The streams of the feeds for a subscription: one for each feed and delay."""
@@ -164,10 +167,10 @@ class Feeds:
             adapters = self.adapters(feed)
             if not adapters:
                 continue
-            send = _common(subscription.grants, self._contributions(feed), "send")
+            send = common_patterns(subscription.grants, self._contributions(feed), "send")
             for delay_s in delays_s:
                 grants = [each for each in subscription.grants if each.delay_s == delay_s]
-                topics = _common(grants, self._topics(feed), "receive")
+                topics = common_patterns(grants, self._topics(feed), "receive")
                 contributes = send if delay_s == 0 else []
                 if topics or contributes:
                     stream = self._stream(subscription.client, feed, adapters, topics, delay_s, now_ns)
@@ -222,7 +225,7 @@ class Feeds:
         return any(each.registration.sealed for each in self.adapters(feed, live=False))
 
     def may_hold(self, client: str, feed: str, now_ns: int) -> bool:
-        """A key opens the whole feed, so only a client with the live right to all of it gets the key."""
+        """True if the client has the live right to the whole feed, which the key opens."""
         topics = self._topics(feed)
         return bool(topics) and is_covered(self._grants_of(client, now_ns), topics, "receive")
 
@@ -238,18 +241,19 @@ class Feeds:
         return next((each for each in self.keys(feed) if each.state == state), None)
 
     def _subscribers(self, feed: str, now_ns: int, among: Iterable[str] | None = None) -> list[str]:
-        """The clients, of these or of all, with a subscription to the feed and the right to its keys."""
+        """Return the clients with a subscription to the feed and the right to its keys; of `among` only, if given."""
         topics, wanted = self._topics(feed), None if among is None else set(among)
         found = {
             each.client
             for each in self._state.subscriptions.values()
-            if (wanted is None or each.client in wanted) and _common(each.grants, topics, "receive")
+            if (wanted is None or each.client in wanted) and common_patterns(each.grants, topics, "receive")
         }
         return sorted(client for client in found if self.may_hold(client, feed, now_ns))
 
     def _waits_for_key(self, client: str, feed: str, now_ns: int) -> bool:
-        """Whether a client that may hold the keys gets no topics yet, because the active key opens packets that were
-        sealed before its subscription. The client becomes a holder of the next key."""
+        """True if a client with the right to the keys must wait, because the active key opens packets that were sealed
+        before its subscription. The client becomes a holder of the next key.
+        """
         active = self._key_in(feed, "active")
         if active is None:
             return False
@@ -267,12 +271,13 @@ class Feeds:
 
     @property
     def is_replacing_keys(self) -> bool:
-        """Whether a key waits for confirmations of adapters or holders."""
+        """True if a key waits for confirmations of adapters or holders."""
         return any(each.state == "pending" or each.newcomers for each in self._state.keys.values())
 
     def admit_newcomers(self, now_ns: int) -> list[tuple[str, tuple[str, ...]]]:
-        """The feeds whose adapters seal with a new key, and the clients whose subscriptions begin with it. Adapters
-        that do not confirm the key are waited for until `key_rotation_s` after its creation."""
+        """Return the feeds whose adapters seal with a new key, and the clients whose subscriptions begin with that key.
+        Adapters have until `key_rotation_s` after the key's creation to confirm it.
+        """
         grace_ns, rotation_ns = self._times_ns
         admitted = []
         for key in [each for each in self._state.keys.values() if each.state == "active" and each.newcomers]:
@@ -370,9 +375,10 @@ class Feeds:
         return [each.key for each in due]
 
     def _is_due(self, key: FeedKey, now_ns: int) -> bool:
-        """Whether adapters use the key from now on. Holders that do not confirm the key are waited for until
-        `key_grace_s`, adapters until `key_rotation_s` after its creation. A replacement also comes at least
-        `key_grace_s` after the previous one, so that many new subscribers share it."""
+        """True if adapters use the key from now on. After the key's creation, holders have `key_grace_s` and adapters
+        have `key_rotation_s` to confirm it. Replacements are at least `key_grace_s` apart, so that many new subscribers
+        share one.
+        """
         grace_ns, rotation_ns = self._times_ns
         age_ns, feed = now_ns - key.created_ns, key.key.feed
         if age_ns >= rotation_ns:
@@ -385,9 +391,9 @@ class Feeds:
         return age_ns >= grace_ns or self._is_confirmed(key, now_ns)
 
     def _is_confirmed(self, key: FeedKey, now_ns: int) -> bool:
-        """Whether all present holders have the key; after a start of this server they first have to be heard again."""
+        """True if all present holders have the key; after a start of this server, holders must first poll again."""
         if not self.adapters(key.key.feed):
-            return False  # nobody seals, and nobody can have confirmed the key
+            return False  # no adapter seals, and no holder can have confirmed the key
         holders = {*key.holders}.difference(self.clients(key.key.feed), key.newcomers)
         if not holders:
             return True
@@ -399,7 +405,7 @@ class Feeds:
         return self._limits.key_grace_s * NS_PER_SECOND, self._limits.key_rotation_s * NS_PER_SECOND
 
     def _note_told(self, key_id: int) -> None:
-        """The events up to now have announced the key's state."""
+        """Record that the events so far have announced the key's state."""
         key = self._state.keys[str(key_id)]
         self._put_key(msgspec.structs.replace(key, told=self._state.meta.event_number))
 
@@ -439,7 +445,7 @@ def _address(adapter: Adapter, role: AdapterRole, has_multicast: bool) -> Stream
     )
 
 
-def _common(grants: Iterable[Grant], topics: list[str], action: str) -> list[str]:
+def common_patterns(grants: Iterable[Grant], topics: list[str], action: str) -> list[str]:
     """Patterns of the topics that the grants and the topics have in common, and the denials that apply to them."""
     mine = [(parse_pattern(each.pattern), each) for each in grants if each.action == action]
     theirs = [parse_pattern(text) for text in topics]

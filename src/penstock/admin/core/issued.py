@@ -12,7 +12,7 @@ GRANTS_MAX = 4_096
 
 
 def still_issued(before: tuple[Issued, ...], grants: tuple[Grant, ...], over_ns: int) -> tuple[Issued, ...]:
-    """Those of `before` that have not expired and exceed these grants."""
+    """Return the lists of `before` that have not expired and exceed these grants."""
     kept = [each for each in before if each.until_ns > over_ns and has_lost(each.grants, list(grants))]
     while len(kept) > ISSUED_MAX:
         kept[:2] = [_merged(kept[0], kept[1])]

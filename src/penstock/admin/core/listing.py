@@ -13,8 +13,9 @@ ROWS_MAX = 1_000
 
 
 def entitlements(rights: ClientGrants, state: State, caller: Caller, is_of_all: object, now_ns: int) -> o.Entitlements:
-    """A client that was removed from the policy is refused: an answer without roles looks like that of a client that
-    never had a role, and its session would go on."""
+    """A client that was removed from the policy is refused: with an empty list of roles, the client would look like one
+    that never had a role, and its session would continue.
+    """
     if caller.client not in rights.policy.clients:
         raise TokenError(f"client {caller.client!r} is no longer in the policy", hint="ask the administrator")
     own = _rights(rights, state, caller.client, now_ns)

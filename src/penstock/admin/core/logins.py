@@ -1,4 +1,4 @@
-"""Logins: challenges for one use each, proofs, and a limit on failed attempts."""
+"""Logins: single-use challenges, proofs, and a limit on failed attempts."""
 
 import hashlib
 from collections import OrderedDict, deque
@@ -23,7 +23,7 @@ from penstock.security.core.proof import (
 )
 
 KNOWN_NS = 24 * 3_600 * NS_PER_SECOND
-"""Time after its last login in which a client is known at its address."""
+"""Time for which an address counts as a client's own after the client's last login."""
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class LoginChallenges:
-    """Challenges of the logins under way. Nothing is kept on disk: after a restart, clients ask for new ones."""
+    """Challenges of the logins in progress. They are not stored: after a restart, clients request new challenges."""
 
     def __init__(
         self, limits: AdminLimits, key: PrivateKey, random: Callable[[int], bytes], binding: bytes = UNBOUND
@@ -54,7 +54,7 @@ class LoginChallenges:
         if isinstance(verifier, SecretVerifier):
             salt, cost = verifier.salt, verifier.cost
         else:
-            # always the same for a name, so that nobody can tell unknown clients from others
+            # constant for each name, so that unknown clients look like known ones
             salt = hashlib.sha256(self._key.sign(b"penstock salt\0" + client.encode())).digest()[:SALT_SIZE]
             cost = ScryptCost()
         challenge = self._random(CHALLENGE_SIZE)
@@ -81,7 +81,7 @@ class LoginChallenges:
             raise AuthenticationError("the challenge has expired", hint="ask for a new challenge and answer it at once")
         if request.binding != self._binding:
             raise AuthenticationError(
-                "the client saw another certificate than this server has",
+                "the client saw another certificate than this server's",
                 hint="another party is between them, or a proxy ends TLS: connect to the server itself",
             )
         client = policy.clients.get(request.client)
@@ -89,7 +89,7 @@ class LoginChallenges:
             self._key.public if client is None else client.verifier
         )  # unknown names take the same time as known ones
         if not _is_proof(verifier, request.proof, self._statement(request)) or client is None:
-            raise AuthenticationError("there is no such client, or its secret or key is another one")
+            raise AuthenticationError("unknown client, or wrong secret or key")
         if client.expires_ns is not None and now_ns >= client.expires_ns:
             raise CredentialsExpiredError("these credentials have expired", hint="ask the administrator for new ones")
         return client
@@ -103,7 +103,7 @@ class LoginChallenges:
         return self._key.sign(server_statement(statement))
 
     def _keep(self, challenge: bytes, waiting: _Waiting) -> None:
-        """An address with too many challenges loses the oldest of its own, not those of others."""
+        """An address with too many challenges loses its own oldest challenge, not one of another address."""
         self._waiting[challenge] = waiting
         own = self._by_address.setdefault(waiting.address, deque())
         own.append(challenge)

@@ -40,7 +40,7 @@ class ModelCatalogue:
         return [ModelReference(id=each.id, version=each.version, name=each.name) for each in documents]
 
     def get(self, model_id: int, version: int | None) -> tuple[ModelDocument, str]:
-        """A model's document and its ETag; the newest version unless one is named."""
+        """Return a model's document and its ETag; the newest version by default."""
         versions = [number for other, number in self._documents if other == model_id]
         wanted = version if version is not None else max(versions, default=0)
         document = self._documents.get((model_id, wanted))

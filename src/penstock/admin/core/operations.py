@@ -58,7 +58,7 @@ class Operation(msgspec.Struct, frozen=True):
     """Roles that may call the operation: clients with one of these roles; any client if empty; everybody, without a
     login, if None."""
     on_standby: bool = False
-    """Whether a standby answers as well."""
+    """True if a standby answers as well."""
 
 
 SUBSCRIPTION = "/v1/subscriptions/{subscription_id}"

@@ -18,7 +18,7 @@ class Reader(msgspec.Struct):
     applied: int
     """The number of the last event that the reader has applied."""
     seen_ns: int
-    """Start or end of its last request."""
+    """Time at which the reader's last request started or ended."""
     open_requests: int = 0
 
 

@@ -1,4 +1,4 @@
-"""Repeated refusals: the first is logged at once, the others of the same second are counted and logged as one."""
+"""Repeated refusals: the first is logged at once; further ones in the same second are counted and logged together."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class Refusals:
         self._entries: dict[tuple[str, str, str], Repeated] = {}
 
     def is_first(self, caller: Caller, action: str, error: PenstockError, now_ns: int) -> bool:
-        """Whether to log the refusal now; otherwise it is counted."""
+        """True if the refusal is to be logged now; otherwise it is counted."""
         key = (caller.client, action, error.code)
         if key not in self._entries and len(self._entries) >= ENTRIES_MAX:
             caller = caller._replace(client=OTHERS)
@@ -37,7 +37,7 @@ class Refusals:
         return held is None
 
     def take_due(self, now_ns: int) -> list[Repeated]:
-        """The refusals that were repeated and whose second is over; with the last error of each."""
+        """Return the repeated refusals whose second is over, each with its last error."""
         due = [key for key, each in self._entries.items() if not 0 <= now_ns - each.since_ns < NS_PER_SECOND]
         taken = [self._entries.pop(key) for key in due]
         return [each for each in taken if each.repeats]

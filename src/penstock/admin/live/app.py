@@ -72,12 +72,12 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class AdminApp:
-    """The routes of one service; `app` is for a web server. `page_token` is that of its pages, if they have one."""
+    """The routes of one service; `app` is for a web server. `page_token` protects the pages, if given."""
 
     def __init__(self, service: AdminService, page_token: BearerToken | None) -> None:
         self._service = service
         self._is_stopping = False
-        self._applied = asyncio.Event()  # set, and replaced, when a reader of events polls or disconnects
+        self._applied = asyncio.Event()  # set and then replaced when a reader of events polls or disconnects
         self._openapi = msgspec.json.encode(openapi.document())
         routes = [Route(each.path, self._route(each), methods=[each.method]) for each in OPERATIONS]
         self._counters = Counters("admin")
@@ -204,7 +204,7 @@ class AdminApp:
         return self._refusal(error)
 
     def _gauges(self) -> dict[str, float]:
-        """Numbers only: on the loopback interface they can be read without a token."""
+        """The page has numbers only, so the loopback interface needs no token."""
         status = self._service.status()
         return {
             "admin_is_primary": status.role == "primary",
@@ -227,7 +227,12 @@ class AdminApp:
         return session
 
     async def _subscribe(self, call: Call) -> Any:
-        return self._service.decide(lambda now: self._core.subscribe(call.caller, call.document, now))
+        request: b.SubscribeRequest = call.document
+        answer = self._service.decide(lambda now: self._core.subscribe(call.caller, request, now))
+        if request.publish:
+            name, core = request.subscription_id, self._core
+            await self._wait_for_receivers(name, lambda number, now: core.unaware(name, number, now))
+        return answer
 
     async def _renew(self, call: Call) -> Any:
         name = call.path["subscription_id"]
@@ -276,7 +281,7 @@ class AdminApp:
     async def _model(self, call: Call) -> Any:
         text = call.path["model_id"]
         if not (text.isascii() and text.isdigit() and len(text) < 6):
-            raise NotFoundError(f"{text[:80]!r} is not the id of a model", hint="ids are numbers")
+            raise NotFoundError(f"{text[:80]!r} is not a model id", hint="ids are numbers")
         query: ModelQuery = call.query
         document, tag = self._service.models.get(int(text), query.version)
         headers = {"etag": tag, "cache-control": "private, no-cache"}
@@ -288,16 +293,8 @@ class AdminApp:
         """The answer waits until receivers have confirmed the publisher: before that, they would drop its first
         packets."""
         answer = self._service.decide(lambda now: self._core.claim_publisher(call.caller, call.document, now))
-        core, number = self._core, self._core.state.meta.event_number
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + self._service.config.limits.publisher_wait_s
-        while unaware := core.authentication.unaware(PUBLISHERS, number, self._service.now_ns):
-            left_s = end_s - loop.time()
-            if left_s <= 0 or self._is_stopping:
-                log.warning("publisher_not_confirmed", publisher=answer.name, clients=",".join(unaware)[:TEXT_SIZE_MAX])
-                break
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._applied.wait(), left_s)
+        unaware = self._core.authentication.unaware
+        await self._wait_for_receivers(answer.name, lambda number, now: unaware(PUBLISHERS, number, now))
         return answer
 
     async def _register(self, call: Call) -> Any:
@@ -343,6 +340,19 @@ class AdminApp:
 
     # Common to the operations
 
+    async def _wait_for_receivers(self, publisher: str, unaware: Callable[[int, int], list[str]]) -> None:
+        """Wait until receivers have applied the events up to now; `unaware` returns the clients that have not."""
+        number = self._core.state.meta.event_number
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self._service.config.limits.publisher_wait_s
+        while late := unaware(number, self._service.now_ns):
+            left_s = end_s - loop.time()
+            if left_s <= 0 or self._is_stopping:
+                log.warning("publisher_not_confirmed", publisher=publisher, clients=",".join(late)[:TEXT_SIZE_MAX])
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._applied.wait(), left_s)
+
     def _note_applied(self) -> None:
         """Check the claims that wait for readers of events again."""
         self._applied.set()
@@ -373,4 +383,4 @@ def _query(request: Request, operation: Operation) -> Any:
     try:
         return msgspec.convert(dict(request.query_params), operation.query, strict=False)
     except msgspec.ValidationError as error:
-        raise RequestError(f"its query is not valid: {error}", where=operation.path) from None
+        raise RequestError(f"invalid query: {error}", where=operation.path) from None

@@ -38,8 +38,9 @@ log = logger("admin")
 
 
 class LiveAdministration:
-    """Made in the thread of the running loop, where its service lives. `port` is the bound one, also when the
-    configuration says 0."""
+    """Create this in the thread of the running loop, which runs the service. `port` is the bound port, also if the
+    configured port is 0.
+    """
 
     def __init__(self, config: AdminConfig, clock: Clock | None = None) -> None:
         self.config = config
@@ -113,7 +114,7 @@ class LiveAdministration:
             raise ended from None
 
     async def _tick(self) -> None:
-        """Also ends the node when the disk of the server fails."""
+        """Call tick() periodically until the server's disk fails; that error ends the node."""
         while self.service.failed is None:
             await asyncio.sleep(TICK_S)
             try:

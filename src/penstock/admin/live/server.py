@@ -1,7 +1,7 @@
-"""AdminService: the decisions of the core, made durable; and which of the two servers this one is.
+"""AdminService: makes the decisions of the core durable, and keeps the role of this server in its pair.
 
-Everything here runs in one thread, that of the server's loop. An answer leaves only after what it promises is on the
-disk. When the disk fails the service stops for good (`failed`): what is in memory may be ahead of it.
+Everything here runs in the thread of the server's loop. An answer is sent only after its changes are on the disk. When
+the disk fails, the service stops for ever (`failed`), because the state in memory may be ahead of the disk.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class AdminService:
         return self._clock.wall_ns()
 
     def decide(self, decision: Callable[[int], A]) -> A:
-        """Make a decision at this moment, and make it durable."""
+        """Make a decision at the current time, and make it durable."""
         answer = decision(self.now_ns)
         self._commit()
         return answer
@@ -120,7 +120,7 @@ class AdminService:
         return self.decide(lambda now_ns: self.core.open_session(client, address, now_ns, proof))
 
     def set_policy(self, caller: Caller, text: str | None) -> o.PolicyAnswer:
-        """Set a new policy, or read the file's; one with errors changes nothing."""
+        """Set a new policy, or read it from the file; a policy with errors changes nothing."""
         if self.role == "standby":
             raise StandbyError("a standby uses its primary's policy")
 
@@ -241,7 +241,8 @@ class AdminService:
         self._is_stale = self._is_stale or bool(answer.changes)
 
     def promote(self, reason: str) -> o.ServerStatus:
-        """Be the primary of a new generation and history. A primary may be promoted as well, which ends a conflict
+        """Become the primary, with a new generation and history. A primary may be promoted as well, which ends a
+        conflict
         of two primaries."""
         if not self.history_id:
             raise LocalProtocolError(
@@ -255,7 +256,7 @@ class AdminService:
         return self.status()
 
     def step_down(self, generation: int) -> None:
-        """The other server took over: follow it."""
+        """Become the standby of the other server, which took over."""
         if self.role == "primary":
             log.warning("stepped_down", generation=self.generation, replaced_by=generation)
             self._store.commit((), (), {ROLE: "standby"})
@@ -269,10 +270,13 @@ class AdminService:
         records: list[Stored] = self._store.records()
         text = next((each.record.text for each in records if isinstance(each.record, PolicyText)), "")
         policy = Policy.parse(text) if text else self._policy_file()
-        return StreamAdministration(policy, self._key, self.config.limits, random_bytes, records, self.now_ns)
+        config = self.config
+        return StreamAdministration(
+            policy, self._key, config.limits, random_bytes, records, self.now_ns, config.publishing
+        )
 
     def _begin(self) -> None:
-        """The first start of a primary, or its file has another policy than when it was last read."""
+        """True at the first start of a primary, or if the policy file has changed since it was last read."""
         local = {ROLE: "primary"}
         if not self.history_id:
             local[HISTORY] = random_bytes(HISTORY_SIZE).hex()
@@ -305,7 +309,7 @@ def _binding(config: AdminConfig) -> bytes:
 
 
 def signing_key(config: AdminConfig, role: ServerRole) -> PrivateKey:
-    """The key that signs tokens. A primary that has none yet gets a new one."""
+    """Load the key that signs tokens. A primary without a key creates one."""
     path = Path(config.signing_key or Path(config.directory) / SIGNING_KEY_NAME)
     if not path.exists():
         if role == "standby":

@@ -1,8 +1,8 @@
-"""PeerWatcher: a thread that keeps two administration servers a pair.
+"""PeerWatcher: the thread that pairs this server with the other administration server.
 
-A standby follows the changes of the primary; it takes over when the operator says so, or by itself when it was told
-how long to wait. A primary looks whether the other one took over (it has a higher generation) and then follows it: so a
-primary that comes back after a failover does not decide anything any more.
+A standby follows the changes of the primary; it takes over on an operator's order, or automatically if a timeout is
+configured. A primary polls the other server, and follows it if the other server has taken over (it then has a higher
+generation). So a primary that returns after a failover makes no more decisions.
 """
 
 import threading
@@ -24,7 +24,7 @@ log = logger("admin.pair")
 
 
 class PeerWatcher:
-    """`call` runs something in the thread of the service."""
+    """`call` runs a function in the thread of the service."""
 
     def __init__(self, config: PeerConfig, service: AdminService, call: Callable[[Callable[[], Any]], Any]) -> None:
         self._config = config

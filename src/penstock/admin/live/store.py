@@ -1,9 +1,9 @@
 """The server's state on disk: a SQLite database, written before a request is answered.
 
-records   kind, key → value              the state as it is (records.py)
-changes   number → kind, key, value      how it came about; a standby follows this, the oldest are dropped
-audit     number → one line              only ever appended to: the database itself refuses anything else
-local     name → value                   what belongs to this server and not to the pair: its role, the history
+records   kind, key → value              the current state (records.py)
+changes   number → kind, key, value      the newest changes, which a standby follows
+audit     number → one line              append-only, enforced by the database
+local     name → value                   values of this server alone: its role, the history
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _audit_decoder = msgspec.msgpack.Decoder(Audit)
 
 
 class Store:
-    """Used by one thread at a time; a second process is kept out."""
+    """Used by one thread at a time; a lock excludes other processes."""
 
     def __init__(self, directory: Path, *, changes_kept: int) -> None:
         self._path = directory / FILE_NAME
@@ -88,7 +88,7 @@ class Store:
     def commit(
         self, changes: Iterable[Stored], audits: Iterable[Audit] = (), local: dict[str, str] | None = None
     ) -> None:
-        """Returns when all changes are on the disk. If sqlite3.Error is raised, none is."""
+        """Returns when all changes are on the disk. If sqlite3.Error is raised, no change is stored."""
         rows = [(each.kind, each.key, None if each.record is None else encode(each.record)) for each in changes]
         rows += [(AUDIT, "", msgspec.msgpack.encode(each)) for each in audits]
         numbered = [Change(self.number + step, *row) for step, row in enumerate(rows, start=1)]
@@ -98,7 +98,7 @@ class Store:
         self.number += len(numbered)
 
     def follow(self, changes: list[Change], local: dict[str, str]) -> None:
-        """Changes of the primary, under its numbers."""
+        """Store changes of the primary under their original numbers."""
         with self._transaction():
             self._apply(changes)
             self._set_local(local)

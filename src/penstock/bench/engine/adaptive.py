@@ -29,7 +29,7 @@ from penstock.engine import EngineConfig
 from penstock.engine.client import Changes, open_records
 from penstock.model import shipped
 from penstock.plant.config import PlantAccess, PlantConfig
-from penstock.plant.live.nodes import live_node
+from penstock.plant.live.driver import LiveNode
 from penstock.wire import PacketMessage
 
 QUOTE = shipped("quote")
@@ -190,7 +190,7 @@ def _publish_records(path: str, orders: Connection) -> None:
 
 async def _node(path: str, orders: Connection) -> None:
     engine = EngineConfig(classes=("critical", "adaptive", "metered"), history_bytes=HISTORY_BYTES)
-    node = live_node(PlantConfig(name="bench", control=PlantAccess(port=0), engine=engine))
+    node = LiveNode(PlantConfig(name="bench", control=PlantAccess(port=0), engine=engine))
     await node.node.start()
     try:
         records = [bytearray(bytes(QUOTE.new(symbol=f"S{item:02}"))) for item in range(ITEMS)]

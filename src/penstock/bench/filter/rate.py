@@ -72,13 +72,13 @@ def run() -> Iterator[Result]:
         "filtered_messages_per_s",
         1e9 / some_ns,
         "1/s",
-        against="a bare recvmmsg loop that throws everything away",
+        against="a bare recvmmsg loop that discards all data",
         against_value=1e9 / bare_ns,
-        conditions=f"{CONDITIONS}; {WANTED_SHARE:.0%} of the messages wanted, by one application each",
+        conditions=f"{CONDITIONS}; {WANTED_SHARE:.0%} of the messages match, one application each",
     )
     for metric, value, what in (
-        ("unwanted_ns", none_ns, "with what the socket costs"),
-        ("unwanted_without_socket_ns", alone_ns, "without the socket: checked, put in order, matched, forwarded"),
+        ("unwanted_ns", none_ns, "including the socket"),
+        ("unwanted_without_socket_ns", alone_ns, "without the socket: check, order, match and forward"),
     ):
         yield result(
             "filter",
@@ -226,7 +226,7 @@ class Bench:
                     module.forward(messages)
             spent.append(time.thread_time_ns() - started_ns)
         check(account.position == batches[-1][0] + PACKETS_PER_CALL, "packets were not in order")
-        check(module.messages_out == out_before, "somebody wanted what nobody wants")
+        check(module.messages_out == out_before, "an unwanted message was matched")
         return statistics.median(spent[1:]) / (len(batches) * PACKETS_PER_CALL * MESSAGES_PER_PACKET)
 
     def _carry_out(self, instructions: list[FilterInstruction]) -> None:

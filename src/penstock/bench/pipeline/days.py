@@ -45,7 +45,7 @@ OF_THE_DAY_BEFORE = frozenset({"previous_close"})
 """Columns that a single day cannot have."""
 
 SMALL_WORK = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false"}
-"""Settings for some thousand rows, where compiling a query takes longer than interpreting it."""
+"""Settings for some thousand rows: compiling a query would take longer than interpreting it."""
 
 
 class RecordedDays(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class Row(NamedTuple):
 
 class Compared(msgspec.Struct, frozen=True):
     differing: int
-    """Rows that only one side has."""
+    """Number of rows that only one side has."""
     rows: int
     """Rows of the five days."""
     tables: int
@@ -96,7 +96,7 @@ def five_days_equal(spark: Any, folder: Path) -> Iterator[Result]:
 
 @contextmanager
 def small_work(spark: Any) -> Iterator[None]:
-    """Set the session up for small queries, and back."""
+    """Set up the session for small queries; restore its settings at the end."""
     before = {key: spark.conf.get(key) for key in SMALL_WORK}
     for key, value in SMALL_WORK.items():
         spark.conf.set(key, value)

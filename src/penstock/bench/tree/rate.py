@@ -57,7 +57,7 @@ def run() -> Iterator[Result]:
     runs: dict[str, list[Run]] = {"tree": [], "nats": []}
     without = _why_no_nats()
     if without:
-        sys.stderr.write(f"not beside nats-server: {without}\n")
+        sys.stderr.write(f"no comparison with nats-server: {without}\n")
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as folder:
             runs["tree"].append(_through_a_tree(Path(folder)))
@@ -181,7 +181,7 @@ def _through_nats(folder: Path) -> Run:
         left -= client.receive()
         started = time.perf_counter()
         while left > 0:
-            check(time.perf_counter() - started < PATIENCE_SECONDS, "nats did not bring everything in time")
+            check(time.perf_counter() - started < PATIENCE_SECONDS, "NATS did not deliver all messages in time")
             left -= client.receive()
         seconds = time.perf_counter() - started
         cpu = sum(server.cpu_seconds() for server in servers) - cpu

@@ -7,7 +7,7 @@ cpdef enum:
     FENCED = 2         # of an older lineage than a previous message
     UNSYNCHRONISED = 3 # numbers of an unsynchronised publisher, which must not be used
     ANNOUNCEMENT = 4   # a DISCONTINUITY: about the stream, not part of it
-    UNNUMBERED = 5     # of a source stream, but without a number
+    UNNUMBERED = 5     # a message of a source stream without a number
 
 cdef enum:
     HOLES_MAX = 256

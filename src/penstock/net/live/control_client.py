@@ -28,6 +28,7 @@ from penstock.net.config import ControlConfig
 from penstock.net.core.client_session import RequestNumbers
 from penstock.net.core.control import ControlProtocol, Refused
 from penstock.net.live.control_driver import ControlConnection, connect_control
+from penstock.net.live.dialling import Redialling
 from penstock.net.secret import Secret
 from penstock.net.udp import Address
 
@@ -77,25 +78,17 @@ class ControlClient(Generic[M]):
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
-        backoff = Backoff(SystemRandomness())
-        while self.failure is None:
-            error: PenstockError = ConnectionLostError("the link was closed")
+        async for attempt in Redialling(Backoff(SystemRandomness()), self._report):
             try:
-                await self._attach()
-            except RefusedError as refused:
-                error = refused
-                if self.is_final(refused):
-                    self.failure = refused
-                self.note_refusal(refused)
-            except (PenstockError, OSError) as lost:
-                error = lost if isinstance(lost, PenstockError) else ConnectionLostError(str(lost))
-                self._log.info(f"{self._server}_lost", **{self._server: self.where}, error=str(lost))
+                with attempt:
+                    await self._attach(attempt)
+            except BaseException:  # cancelled, or failed
+                self.trouble = ConnectionLostError("the link was closed")
+                raise
             finally:
-                if self.attached.is_set():
-                    backoff.succeeded()
-                self._detach(error)
-            if self.failure is None:
-                await asyncio.sleep(backoff.next_seconds(error))
+                self._detach()
+            if self.failure is not None:
+                return
 
     async def close(self) -> None:
         """End the connection and wait for its end."""
@@ -151,7 +144,22 @@ class ControlClient(Generic[M]):
 
     # The connection
 
-    async def _attach(self) -> None:
+    def _report(self, error: PenstockError, _: bool) -> None:
+        self.trouble = error
+        if isinstance(error, RefusedError):
+            if self.is_final(error):
+                self.failure = error
+            self.note_refusal(error)
+        else:
+            self._log.info(f"{self._server}_lost", **{self._server: self.where}, error=str(error))
+
+    async def _attach(self, attempt: Redialling) -> None:
+        try:
+            await self._converse(attempt)
+        except OSError as error:
+            raise ConnectionLostError(str(error)) from error
+
+    async def _converse(self, attempt: Redialling) -> None:
         host, port = self.address
         connection = await connect_control(
             self._protocol, host, port, node=self._node, secret=self._secret, tls=self._tls, config=self._config
@@ -163,6 +171,7 @@ class ControlClient(Generic[M]):
                 self.connection = connection  # requests may be sent from here on
                 await self.resume()
                 self.attached.set()
+                attempt.succeeded()
                 self._log.info(f"{self._server}_attached", **{self._server: self.where})
             except ConnectionLostError:
                 await reading  # raises the error of the connection
@@ -196,11 +205,10 @@ class ControlClient(Generic[M]):
             for each in self._requests.values():
                 each.put_nowait(ConnectionLostError(error.what))
 
-    def _detach(self, error: PenstockError) -> None:
+    def _detach(self) -> None:
         self.connection = None
-        self.trouble = error
         self.attached.clear()
-        self.lost(error)
+        self.lost(self.trouble or ConnectionLostError("the link was closed"))
 
     # Requests. A refusal raises RefusedError with its code as peer_code
 

@@ -1,17 +1,20 @@
-"""Live nodes: everything of one in one process, from its configuration to its end.
+"""The driver of ticker plants, multiplexers and edge caches, from configuration to shutdown.
 
-    node = live_node(config)
+    node = LiveNode(config)
     await node.node.start()
     await node.node.run(stop)
 
-The loop's thread has the control connections (control_server.py), the upstream node (upstream.py) and metrics. Feeds
-have their own threads (client/feeding.py); every access to the engine holds one lock (datapath.py).
+The kinds of nodes differ in where updates come from (ticker_plant.py, multiplexer.py), and an edge cache serves
+WebSockets too (edge.py). The loop's thread has the control connections (control_server.py), the upstream node
+(upstream.py) and metrics. Feeds have their own threads (client/feeding.py); every access to the engine holds one lock
+(datapath.py).
 """
 
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.endpoint import Health
@@ -24,20 +27,23 @@ from penstock.feed.core.status import PERCENTILES, shown_latency
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.live.handover import Handover, HandoverConfig
-from penstock.net.live.stream_server import Through
 from penstock.net.secret import read_secret
 from penstock.net.tls import server_context
-from penstock.plant.config import AccessMode, NodeConfig
+from penstock.plant.config import AnyNodeConfig, PlantConfig
 from penstock.plant.core.access import ConsumerAccess
 from penstock.plant.core.account_rows import ConsumerAccount, Intake, account_rows
-from penstock.plant.core.authority import Authority
-from penstock.plant.core.status import NodeKind, NodeStatus, gauges_of, rows_of
-from penstock.plant.core.views import Content, Views
-from penstock.plant.live._session_sender import SessionSender
-from penstock.plant.live.control_server import NodeServer, OwnSources, Sources
+from penstock.plant.core.authority import Authority, LocalAuthority
+from penstock.plant.core.status import NodeStatus, gauges_of, rows_of
+from penstock.plant.core.views import Content
+from penstock.plant.edge_config import EdgeConfig
+from penstock.plant.live.control_server import NodeServer, Sources
 from penstock.plant.live.datapath import DataPath
+from penstock.plant.live.edge import EdgeSessions, session_sender_of, transports_of
+from penstock.plant.live.multiplexer import UpstreamSource
+from penstock.plant.live.session_transport import SessionTransports
+from penstock.plant.live.ticker_plant import PlantFeeds, views_of
 from penstock.runtime.accounts import Account, add_accounts
-from penstock.runtime.node import Node, in_thread
+from penstock.runtime.node import Node, Work, in_thread
 from penstock.security.core.brokering import Revoked
 
 STATUS_WAIT_SECONDS = 2.0
@@ -50,59 +56,76 @@ EPOCH_BITS = 62
 log = logger("plant")
 
 
+class UpdateSource(Protocol):
+    """Where a node's updates come from: feeds, or the upstream node."""
+
+    @property
+    def is_fed(self) -> bool: ...
+
+    @property
+    def authority(self) -> Authority:
+        """Checks the rights of consumers, if the node does not check tokens itself."""
+        ...
+
+    @property
+    def sources(self) -> Sources: ...
+
+    @property
+    def tasks(self) -> Sequence[Work]: ...
+
+    async def start(self) -> None:
+        """Called when consumers can be served."""
+
+    async def close(self) -> None: ...
+
+    def wanted(self, topics: Sequence[str]) -> None: ...
+
+    def unwanted(self, topics: Sequence[str]) -> None: ...
+
+
 class LiveNode:
-    """One running node. `node` starts and closes it; `status()` describes it after the start."""
+    """One running node: a ticker plant, a multiplexer or an edge cache. `node` starts and closes it; `status()`
+    describes it after the start."""
 
-    kind: NodeKind
-
-    def __init__(self, config: NodeConfig, *, views: Views | None = None) -> None:
-        self._config = config
+    def __init__(self, config: AnyNodeConfig) -> None:
+        self.config = config
         self.node = node = Node(config)
         self._epoch = 1 + SystemRandomness().below(2**EPOCH_BITS)
         self._secret = read_secret(Path(config.control.secret_file)) if config.control.secret_file else None
         models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
         self._models = {model.id: model for model in models}
-        engine = DistributionEngine(
-            config.engine,
-            SystemRandomness(),
-            node.counters("engine"),
-            models=self._models.values(),
-            rules=self._rules(),
-            limits=config.metering,
-            signals=config.signals,
-        )
-        path = config.handover or f"@penstock-{self.kind}-{random_bytes(8).hex()}"
-        connections_max = min(16 * config.engine.consumers_max, 10_000)
-        self._handover = handover = Handover(
-            path, secret=self._secret, config=HandoverConfig(connections_max=connections_max)
-        )
-        node.metrics.register(handover.counters)
-        self._data = DataPath(config, engine, views, self, handover, self._session_sender())
-        if self._access_mode() == "local":
+        edge = config if isinstance(config, EdgeConfig) else None
+        sender = None if edge is None else session_sender_of(edge)
+        views = views_of(config) if isinstance(config, PlantConfig) else None
+        engine = self._make_engine()
+        path = config.handover or f"@penstock-{config.kind}-{random_bytes(8).hex()}"
+        self._handover = handover = self._make_handover(path)
+        self._data = DataPath(config, engine, views, self, handover, sender)
+        transports = None if edge is None or sender is None else transports_of(edge, sender, self._data)
+        if config.access == "local":
             node.watch_tokens(config.admin, config.state_directory, self._revoke)
         self._access = ConsumerAccess(config.engine.classes, config.metering, consumers_max=config.engine.consumers_max)
-        self._server = NodeServer(
-            config,
-            self._access,
-            self._data,
-            self._authority(),
-            self._sources(),
-            path,
-            epoch=self._epoch,
-            secret=self._secret,
-            tls=server_context(config.control.tls),
-            counters=node.counters("plant.control"),
-            through=self._through(),
-        )
+        self._source = self._make_source()
+        self._server = self._make_server(path, transports)
+        self._sessions: EdgeSessions | None = None
+        if edge is not None and transports is not None:
+            counters = node.counters("plant.websocket")
+            self._sessions = EdgeSessions(edge, transports, self._data, self._server, self._models, counters)
         node.add("handover", start=handover.start, close=in_thread(handover.close))
         node.add("data path", start=self._data.start, close=in_thread(self._data.stop))
         topic = f"penstock.engine.{config.name}.{{}}"
         add_accounts(node, config.accounts, "plant.accounts", topic, self._accounts, node=config.name)
         node.add("server", start=self._server.start, close=self._server.close)
         node.add_tokens()
-        node.add("sources", start=self._begin, close=self._finish)
+        node.add("source", start=self._source.start, close=self._source.close)
+        if self._sessions is not None:
+            node.add("sessions", start=self._sessions.start, close=self._sessions.close)
         node.add("log", start=self._log_start)
         node.add_task(self._server.watch_rights)
+        for work in self._source.tasks:
+            node.add_task(work)
+        if self._sessions is not None:
+            node.add_task(self._sessions.watch_stuck)
         node.show(
             self.status,
             self._health,
@@ -110,39 +133,58 @@ class LiveNode:
             rows=lambda: rows_of(self.status(METRICS_CONSUMERS_MAX)),
         )
 
-    # Differences between kinds of nodes
+    def _make_engine(self) -> DistributionEngine:
+        config = self.config
+        return DistributionEngine(
+            config.engine,
+            SystemRandomness(),
+            self.node.counters("engine"),
+            models=self._models.values(),
+            rules=self._rules(),
+            limits=config.metering,
+            signals=config.signals,
+        )
 
-    def _authority(self) -> Authority:
-        raise NotImplementedError
+    def _make_handover(self, path: str) -> Handover:
+        connections_max = min(16 * self.config.engine.consumers_max, 10_000)
+        handover = Handover(path, secret=self._secret, config=HandoverConfig(connections_max=connections_max))
+        self.node.metrics.register(handover.counters)
+        return handover
 
-    def _sources(self) -> Sources:
-        return OwnSources(self._data, self._models, self._config.snapshot_items_max)
+    def _make_source(self) -> UpdateSource:
+        config, node = self.config, self.node
+        if isinstance(config, PlantConfig):
+            return PlantFeeds(config, self._data, self._models, node.counters("plant.feed"))
+        return UpstreamSource(config, self._data, self._models, node.counters("plant.upstream"), self._withdraw)
 
-    def _is_fed(self) -> bool:
-        raise NotImplementedError
-
-    def _session_sender(self) -> SessionSender | None:
-        """The sender of session events; None: the node's loop sends them."""
-        return None
-
-    def _through(self) -> Through | None:
-        """The transport that carries control connections, if not asyncio."""
-        return None
-
-    async def _begin(self) -> None:
-        """Called when consumers can be served."""
-
-    async def _finish(self) -> None:
-        """Called before service ends."""
-
-    # Common parts
+    def _make_server(self, handover_path: str, transports: SessionTransports | None) -> NodeServer:
+        """With `transports`, they carry the control connections that have no TLS; otherwise asyncio does."""
+        config, tokens = self.config, self.node.tokens
+        return NodeServer(
+            config,
+            self._access,
+            self._data,
+            self._source.authority if tokens is None else LocalAuthority(tokens.gate.verify),
+            self._source.sources,
+            handover_path,
+            epoch=self._epoch,
+            secret=self._secret,
+            tls=server_context(config.control.tls),
+            counters=self.node.counters("plant.control"),
+            through=None if transports is None or config.control.tls is not None else transports.through,
+        )
 
     def _log_start(self) -> None:
-        log.info("node_started", kind=self.kind, name=self._config.name, port=self._server.port)
+        log.info("node_started", kind=self.config.kind, name=self.config.name, port=self._server.port)
 
     @property
     def control_port(self) -> int:
         return self._server.port
+
+    @property
+    def websocket_port(self) -> int | None:
+        """None: only an edge cache serves WebSockets."""
+        return None if self._sessions is None else self._sessions.port
 
     def reload_classes(self) -> None:
         """Read the classification rules again. Errors are logged, and the rules stay unchanged."""
@@ -156,9 +198,9 @@ class LiveNode:
             log.info("classes_changed", rules=len(rules.rule))
 
     def _rules(self) -> ClassMap | None:
-        if not self._config.classes:
+        if not self.config.classes:
             return None
-        rules = ClassMap.load(self._config.classes)
+        rules = ClassMap.load(self.config.classes)
         rules.check(self._models.values())
         return rules
 
@@ -175,12 +217,12 @@ class LiveNode:
         except (PenstockError, TimeoutError):  # the data path has stopped or is very busy
             consumers = []
         return NodeStatus(
-            self._config.name,
-            self.kind,
+            self.config.name,
+            self.config.kind,
             self._server.port,
             self._epoch,
             self.node.is_in_touch,
-            self._is_fed(),
+            self._source.is_fed,
             engine.kernel.items.count,
             engine.kernel.items.number,
             engine.consumer_count,
@@ -200,25 +242,27 @@ class LiveNode:
         self.node.call(self._server.end_consumer, consumer, error)
 
     def wanted(self, topics: Sequence[str]) -> None:
-        """A ticker plant receives all its topics anyway."""
+        self._source.wanted(topics)
 
     def unwanted(self, topics: Sequence[str]) -> None:
-        """A ticker plant keeps all its topics."""
+        self._source.unwanted(topics)
 
     def failed(self, error: Exception) -> None:
         self.node.fail(error)
 
-    def _access_mode(self) -> AccessMode:
-        raise NotImplementedError
+    # Rights, accounts, health
 
     def _revoke(self, event: Revoked) -> None:
-        self._server.revoke(event.subscription_id, event.reason)
+        self._withdraw(event.subscription_id, event.reason)
+
+    def _withdraw(self, subscription_id: str, reason: str) -> None:
+        self._server.revoke(subscription_id, reason)
 
     async def _accounts(self) -> Iterable[Account]:
         accounts: list[ConsumerAccount] = []
         with contextlib.suppress(PenstockError):  # the data thread has failed: the intake is still known
             accounts = await asyncio.wrap_future(self._data.ask(self._data.accounts))
-        return account_rows(self.kind, self._intake(), accounts)
+        return account_rows(self.config.kind, self._intake(), accounts)
 
     def _intake(self) -> Intake:
         engine = self._data.engine

@@ -1,10 +1,6 @@
-"""An edge cache: a multiplexer for many slow clients, by TCP and WebSocket (EDGE-1).
+"""The sessions of an edge cache, a multiplexer for many slow clients, by TCP and WebSocket (EDGE-1).
 
-    node = LiveEdge(config)
-    await node.node.start()
-    await node.node.run(stop)
-
-Differences from multiplexer.LiveMux: besides control connections it serves WebSockets, and a session sender
+Differences from a multiplexer: besides control connections it serves WebSockets, and a session sender
 (_session_sender.pyx) sends events from the buffers of thousands of sessions to their sockets. Connections with TLS, and
 those that use JSON, are served by the loop instead: slower, by the same rules.
 """
@@ -14,18 +10,19 @@ import resource
 import time
 
 from penstock.base.clock import NS_PER_MS
+from penstock.base.counters import Counters
 from penstock.base.errors import LimitError
 from penstock.base.log import logger
 from penstock.engine.control import MESSAGE_SIZE_MAX
 from penstock.model import MessageModel
 from penstock.net.config import WebSocketConfig
-from penstock.net.live.stream_server import Through
 from penstock.net.live.websocket_driver import WebSocketConnection, WebSocketServer
 from penstock.net.tls import server_context
 from penstock.plant.core.websocket_codec import SUBPROTOCOLS
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.live._session_sender import SessionSender
-from penstock.plant.live.multiplexer import LiveMux
+from penstock.plant.live.control_server import NodeServer
+from penstock.plant.live.datapath import DataPath
 from penstock.plant.live.session_transport import SessionTransports
 from penstock.plant.live.websocket_control import WebSocketControl
 
@@ -36,14 +33,44 @@ SPARE_FILES = 256
 log = logger("plant.edge")
 
 
-class LiveEdge(LiveMux):
-    kind = "edge"
+def session_sender_of(config: EdgeConfig) -> SessionSender:
+    """Return the sender of session events, after raising the limit of open files."""
+    consumers_max = config.engine.consumers_max
+    raise_open_files(consumers_max)
+    return SessionSender(
+        _sessions_max(config),
+        consumers_max,
+        gather_ns=config.gather_ms * NS_PER_MS,
+        words_size_max=2 * MESSAGE_SIZE_MAX,
+    )
 
-    def __init__(self, config: EdgeConfig) -> None:
-        self.edge_config = config
-        self._transports: SessionTransports | None = None
-        raise_open_files(config.engine.consumers_max)
-        super().__init__(config)
+
+def transports_of(config: EdgeConfig, sender: SessionSender, data: DataPath) -> SessionTransports:
+    return SessionTransports(sender, _sessions_max(config), data.ask)
+
+
+def _sessions_max(config: EdgeConfig) -> int:
+    """Each of the two servers has no more connections than there can be consumers."""
+    return 2 * config.engine.consumers_max
+
+
+class EdgeSessions:
+    """Serves WebSockets from start() to close(), and watches the sessions of both servers."""
+
+    def __init__(
+        self,
+        config: EdgeConfig,
+        transports: SessionTransports,
+        data: DataPath,
+        server: NodeServer,
+        models: dict[int, MessageModel],
+        counters: Counters,
+    ) -> None:
+        self._config = config
+        self._transports = transports
+        self._data = data
+        self._server = server
+        self._models = models
         access = config.websocket
         self._web = WebSocketServer(
             self._converse_with,
@@ -58,65 +85,38 @@ class LiveEdge(LiveMux):
                 silence_ms=config.silence_ms,
                 message_size_max=MESSAGE_SIZE_MAX,
             ),
-            counters=self.node.counters("plant.websocket"),
-            through=None if access.tls is not None else self._session_transports().through,
+            counters=counters,
+            through=None if access.tls is not None else transports.through,
         )
-        self.node.add_task(self._watch_stuck)
 
     @property
-    def websocket_port(self) -> int:
+    def port(self) -> int:
         return self._web.port
 
-    # Differences from a multiplexer
-
-    def _session_sender(self) -> SessionSender | None:
-        consumers_max = self.edge_config.engine.consumers_max
-        self._sender = SessionSender(
-            2 * consumers_max,  # each of its two servers has no more connections than there can be consumers
-            consumers_max,
-            gather_ns=self.edge_config.gather_ms * NS_PER_MS,
-            words_size_max=2 * MESSAGE_SIZE_MAX,
-        )
-        return self._sender
-
-    def _through(self) -> Through | None:
-        return None if self.edge_config.control.tls is not None else self._session_transports().through
-
-    def _session_transports(self) -> SessionTransports:
-        if self._transports is None:
-            self._transports = SessionTransports(
-                self._sender, 2 * self.edge_config.engine.consumers_max, self._data.ask
-            )
-        return self._transports
-
-    async def _begin(self) -> None:
-        await super()._begin()
+    async def start(self) -> None:
         await self._web.start()
 
-    async def _finish(self) -> None:
+    async def close(self) -> None:
         await self._web.close()
-        await super()._finish()
 
-    # Sessions
+    async def watch_stuck(self) -> None:
+        """End sessions that accept no data, until cancelled."""
+        sender, patience_ns = self._transports.session_sender, self._config.stuck_ms * NS_PER_MS
+        error = LimitError(f"the connection took nothing for {self._config.stuck_ms} ms")
+        while True:
+            await asyncio.sleep(STUCK_CHECK_SECONDS)
+            stuck = self._data.ask(lambda: sender.stuck(time.monotonic_ns() - patience_ns))
+            for session, consumer in await asyncio.wrap_future(stuck):
+                if consumer is not None:
+                    self._server.end_consumer(consumer, error)
+                elif (transport := self._transports.transports.get(session)) is not None:
+                    transport.abort()
 
     async def _converse_with(self, connection: WebSocketConnection) -> None:
         await self._server.converse_with(WebSocketControl(connection, self._model))
 
     def _model(self, model_id: int, version: int) -> MessageModel | None:
         return self._models.get(model_id)
-
-    async def _watch_stuck(self) -> None:
-        """End sessions that accept no data, until cancelled."""
-        transports, patience_ns = self._session_transports(), self.edge_config.stuck_ms * NS_PER_MS
-        error = LimitError(f"the connection accepted no data for {self.edge_config.stuck_ms} ms")
-        while True:
-            await asyncio.sleep(STUCK_CHECK_SECONDS)
-            stuck = self._data.ask(lambda: self._sender.stuck(time.monotonic_ns() - patience_ns))
-            for session, consumer in await asyncio.wrap_future(stuck):
-                if consumer is not None:
-                    self._server.end_consumer(consumer, error)
-                elif (transport := transports.transports.get(session)) is not None:
-                    transport.abort()
 
 
 def raise_open_files(connections: int) -> None:

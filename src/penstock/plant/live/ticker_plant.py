@@ -1,54 +1,58 @@
-"""A ticker plant: has every item of its feeds, and the derived views."""
+"""The update source of a ticker plant, which has every item of its feeds, and the derived views."""
 
 import asyncio
+from collections.abc import Sequence
 
 from penstock.base.clock import SystemRandomness
+from penstock.base.counters import Counters
 from penstock.client.feeding import ChannelFeed, Feed, SubscribedFeed
-from penstock.plant.config import AccessMode, PlantConfig
-from penstock.plant.core.authority import Authority, LocalAuthority, OpenAuthority
-from penstock.plant.core.status import NodeKind
+from penstock.model import MessageModel
+from penstock.plant.config import PlantConfig
+from penstock.plant.core.authority import Authority, OpenAuthority
 from penstock.plant.core.views import Views
-from penstock.plant.live.driver import LiveNode
+from penstock.plant.live.control_server import OwnSources, Sources
+from penstock.plant.live.datapath import DataPath
+from penstock.runtime.node import Work
 
 
-class LivePlant(LiveNode):
-    """A ticker plant."""
+class PlantFeeds:
+    """Updates from feeds, from start() to close()."""
 
-    kind: NodeKind = "plant"
+    def __init__(
+        self, config: PlantConfig, data: DataPath, models: dict[int, MessageModel], counters: Counters
+    ) -> None:
+        self.authority: Authority = OpenAuthority()
+        self.sources: Sources = OwnSources(data, models, config.snapshot_items_max)
+        self.tasks: Sequence[Work] = ()
+        self._feeds: list[Feed] = []
+        if config.subscribe:
+            self._feeds.append(SubscribedFeed(config.admin, config.subscribe, data, counters))
+        if channels := config.own_channels():
+            self._feeds.append(ChannelFeed(channels, data, counters))
 
-    def __init__(self, config: PlantConfig) -> None:
-        self.config = config
-        views = Views(
-            config.views,
-            seed=SystemRandomness().below(2**64),
-            instruments_max=config.view_instruments_max,
-            trades_max=config.view_trades_max,
-        )
-        super().__init__(config, views=views)
-        self._feeds = self._make_feeds()
-
-    def _access_mode(self) -> AccessMode:
-        return "local" if self.config.admin.url else "open"
-
-    def _authority(self) -> Authority:
-        return OpenAuthority() if self.node.tokens is None else LocalAuthority(self.node.tokens.gate.verify)
-
-    def _is_fed(self) -> bool:
+    @property
+    def is_fed(self) -> bool:
         return all(feed.is_in_touch for feed in self._feeds)
 
-    async def _begin(self) -> None:
+    async def start(self) -> None:
         for feed in self._feeds:
             feed.start()
 
-    async def _finish(self) -> None:
+    async def close(self) -> None:
         for feed in self._feeds:
             await asyncio.to_thread(feed.stop)
 
-    def _make_feeds(self) -> list[Feed]:
-        counters = self.node.counters("plant.feed")
-        feeds: list[Feed] = []
-        if self.config.subscribe:
-            feeds.append(SubscribedFeed(self.config.admin, self.config.subscribe, self._data, counters))
-        if channels := self.config.own_channels():
-            feeds.append(ChannelFeed(channels, self._data, counters))
-        return feeds
+    def wanted(self, topics: Sequence[str]) -> None:
+        """A ticker plant receives all its topics anyway."""
+
+    def unwanted(self, topics: Sequence[str]) -> None:
+        """A ticker plant keeps all its topics."""
+
+
+def views_of(config: PlantConfig) -> Views:
+    return Views(
+        config.views,
+        seed=SystemRandomness().below(2**64),
+        instruments_max=config.view_instruments_max,
+        trades_max=config.view_trades_max,
+    )

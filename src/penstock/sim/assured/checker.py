@@ -87,7 +87,7 @@ class AssuredChecker(DeliveryChecker):
         self.require(key not in self._refused, f"{endpoint} delivered {key}, which was refused or rolled back")
         if endpoint == DEAD:
             self.deliveries += 1
-            self.require(self._is_explained(message), f"{DEAD} delivered {key}, and does not say why, or by whom")
+            self.require(self._is_explained(message), f"{DEAD} delivered {key} without a valid reason or endpoint")
             self._delivered[DEAD].add(key)
             return
         self.require(key not in self._gone[endpoint], f"{endpoint} delivered {key} again after a commit consumed it")

@@ -49,7 +49,7 @@ CREDIT = 16
 
 
 class Client:
-    """Connects, and again whenever its link is gone."""
+    """Connects, and reconnects after each loss of the link."""
 
     def __init__(self, plant: "AssuredPlant", name: str) -> None:
         self.plant = plant
@@ -84,7 +84,7 @@ class Client:
         raise NotImplementedError
 
     def lost(self) -> None:
-        """The link has ended."""
+        """Called when the link has ended."""
         if self.link:
             self.plant.forget_link(self.link)
             self.link = 0
@@ -139,8 +139,7 @@ class Client:
 
 
 def _runs(messages: list[Delivered], what: int) -> list[tuple[int, int, int]]:
-    """Runs of consecutive ids: a run covers everything in flight in it, including messages that have not arrived
-    yet."""
+    """Runs of consecutive ids: a run covers all messages in flight, including those that have not arrived yet."""
     runs: list[tuple[int, int, int]] = []
     for each in sorted({message.id for message in messages}):
         if runs and runs[-1][1] + 1 == each:
@@ -178,7 +177,7 @@ class SimPublisher(Client):
         for run in frame.runs:
             for number in range(run.first, run.last + 1):
                 if self.unresolved.pop(number, None) is None:
-                    continue  # the answer to what was sent twice
+                    continue  # the answer to a message that was sent twice
                 if run.what >= OUTCOME_REFUSED:
                     self.plant.checker.refuse(self.id, number)
                 else:
@@ -202,14 +201,16 @@ class SimPublisher(Client):
 
 
 class SimConsumer(Client):
-    """Consumes from an endpoint; acknowledges, returns, rejects, or leaves things lying until its link breaks."""
+    """Consumes from an endpoint; acknowledges, returns, rejects or holds messages until its link breaks."""
 
     def __init__(self, plant: "AssuredPlant", endpoint: str, number: int) -> None:
         self.endpoint = endpoint
         self._flow = 0
         self._got = 0
         self._last: dict[tuple[int, bool], int] = {}
-        """By priority, of what came for the first time: the highest id; in this run of the router, or from before."""
+        """The highest id of first deliveries, by priority; separately for messages of this run of the router and of
+        earlier runs.
+        """
         super().__init__(plant, f"{endpoint}{number}")
 
     def on_connect(self) -> None:
@@ -251,7 +252,7 @@ class SimConsumer(Client):
 
 
 class SimTransactor(Client):
-    """Consumes from an endpoint and publishes, in transactions; asks again how one ended if its link broke."""
+    """Consumes from an endpoint and publishes, in transactions; asks for the outcome again if its link broke."""
 
     def __init__(self, plant: "AssuredPlant", endpoint: str, number: int) -> None:
         self.id = number
@@ -277,7 +278,7 @@ class SimTransactor(Client):
 
     def on_lost(self) -> None:
         self._handle = self._flow = 0
-        if self._state == "begun":  # without a commit it cannot have happened
+        if self._state == "begun":  # without a commit the transaction had no effect
             self._end("rolled_back")
         elif self._state == "ending":
             self._state = "doubtful"

@@ -37,7 +37,7 @@ class AssuredDisk(JournalNode):
         """Number of the oldest of these records."""
 
     def work(self, incarnation: int) -> None:
-        """Others append."""
+        """Unused: the node appends records."""
 
     def on_crash(self) -> None:
         self._waiting.clear()
@@ -124,7 +124,7 @@ class AssuredDisk(JournalNode):
             self._following = self._reader()
             self._oldest = self._following.first_sequence
         first = self._following.first_sequence
-        if self._following.next_sequence < first:  # that was cleaned away
+        if self._following.next_sequence < first:  # removed by retention
             self._following.seek(first)
         while len(batch := self._following.read_batch()):
             for sequence, timestamp_ns, payload in batch:

@@ -44,7 +44,7 @@ WANTS = {
 
 
 class AssuredOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one plant from another."""
+    """Options of a plant."""
 
     router: RouterConfig
     journal: JournalConfig

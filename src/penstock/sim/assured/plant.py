@@ -29,7 +29,7 @@ from penstock.sim.world import World
 SETTLING_NS = NS_PER_SECOND // 2
 SETTLING_ROUNDS = 60
 SETTLED_MIN = 750
-"""Messages that leave their queues in so many rounds, or all: the slowest consumers take three times as many."""
+"""Minimum number of messages that leave their queues in SETTLING_ROUNDS; the slowest consumers take thrice that."""
 RESTART_DELAY_NS_MAX = NS_PER_SECOND // 2
 
 
@@ -179,7 +179,7 @@ class AssuredPlant(Plant[AssuredOptions, AssuredSummary]):
         while not self._is_settled_soon():
             before, left = left, self._left()
             if left is None or (before is not None and before - left < SETTLED_MIN):
-                raise SimulationError(f"it does not settle: {self._state()}")
+                raise SimulationError(f"the router does not settle: {self._state()}")
 
     def _is_settled_soon(self) -> bool:
         for _ in range(SETTLING_ROUNDS):
@@ -234,5 +234,5 @@ class AssuredPlant(Plant[AssuredOptions, AssuredSummary]):
 run_assured_seed = SeedRun(
     "assured",
     AssuredPlant.draw,
-    "everything acknowledged was delivered, in order, and once or flagged; transactions counted as a whole",
+    "every acknowledged message was delivered in order, and once or flagged; transactions were atomic",
 )

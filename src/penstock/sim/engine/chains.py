@@ -1,5 +1,6 @@
-"""Chains of a simulated distribution plant by datagrams: streams of packets from a node to those below, and a group,
-over a network that loses, repeats and reorders them."""
+"""Datagram links of a simulated distribution plant: streams of packets from a node to the nodes below and to a group,
+over a network that loses, repeats and reorders datagrams.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -157,11 +158,11 @@ class Outlet:
         while block := self._buffer.take(BLOCK_SIZE_MAX):
             self._sender.send(block)
             is_any = True
-        if is_any:  # what there was no room for
+        if is_any:  # updates without room in the buffer
             self._node.world.after(0, lambda: self._node.handle(Tick()))
 
     def is_congested(self) -> bool:
-        return False  # it is emptied at once
+        return False  # the buffer is emptied at once
 
     def observe(self) -> None:
         """Consumers of the nodes below are observed."""
@@ -205,7 +206,7 @@ class Chaining:
         self._node.attach(Outlet(self._node, buffer, sender), party.name, Sinks(buffer=buffer), party.number)
 
     def open(self, number: int, name: str, address: Address, *, takes_group: bool) -> tuple[DatagramSender, Welcome]:
-        """For a node below that was attached."""
+        """Called when a node below was attached."""
         login = Login(name, "datagram", is_node=True, port=address[1], takes_group=takes_group)
         party = self._parties[number] = Consumer(number, login, address[0], CLASSES)
         sender = self._downstream.open(party)

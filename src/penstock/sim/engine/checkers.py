@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class EngineChecker(Checker):
-    """Sees what consumers want and get."""
+    """Observes subscriptions and deliveries of consumers."""
 
     def __init__(self, market: Market) -> None:
         self.market = market
@@ -58,7 +58,7 @@ class _Story(msgspec.Struct):
     lost_last: int = 0
     """The event number up to which losses are excused: a receipt repeated after an overrun covers several."""
     begun: int = 0
-    """The number of the last publication before it was subscribed to."""
+    """The number of the last publication before the subscription."""
     shown: int = 0
     """The number of the last refresh that was written into its ring, which may be lost in an overrun."""
     endings: int = 0
@@ -123,38 +123,39 @@ class StoryChecker(EngineChecker):
         if story.position and message.number > story.position:
             is_told = story.is_lost or event.flags & EventFlag.AFTER_OVERRUN
             if connection.cls == "auto" and defined.model is not NEVER:
-                is_told = True  # other rules: what waited in another class is in it
-            self.require(bool(is_told), f"{where}: a refresh skips to {message.number} without a word: {story}")
+                is_told = True  # after a change of the rules, the refresh includes updates that waited in another class
+            self.require(bool(is_told), f"{where}: a refresh skips to {message.number} without a receipt: {story}")
             if event.cls == TransmissionClass.CRITICAL and (connection.cls != "auto" or defined.model is NEVER):
-                self.require(story.is_lost, f"{where}: there is no receipt for what {message.number} skips: {story}")
+                self.require(story.is_lost, f"{where}: no receipt covers the gap before {message.number}: {story}")
         story.position, story.is_lost, story.is_defined = message.number, False, False
 
     def _update(self, connection: Connection, defined: Defined, event: Event, story: _Story, message: Message) -> None:
         where = f"{connection}, {defined.topic}"
         self.updates += 1
         self.replays += bool(event.flags & EventFlag.REPLAYED)
-        is_again = connection.cls == "auto" and event.number <= story.lost_last and message.number <= story.position
-        if is_again and event.cls != TransmissionClass.CRITICAL:
-            return  # an overrun ring says only which critical one it had last; applications know it by its version
+        is_again = event.number <= story.lost_last and message.number <= story.position
+        is_of_several_classes = connection.cls == "auto" and event.cls != TransmissionClass.CRITICAL
+        if is_again and (is_of_several_classes or event.flags & EventFlag.REPLAYED):
+            return  # an overrun ring only names its last critical update; Intake drops this one by its version
         following = self.market.after(defined.topic, story.position)
         if not story.is_lost and (not following or following[0].number != message.first_number):
             story.begin_anew()
         self.require(message.number > story.position, f"{where}: {message.number} comes again: {story}")
-        # Without a refresh before it, it is the item's first since the plant started; or it comes again, and that not.
+        # Without a previous refresh, this is the item's first update since the plant started, or a repeated event.
         shown = story.shown if event.flags & EventFlag.REPLAYED else 0
         known = story.position or min(
             max(story.begun, shown, self.market.started_before(message.number)), message.first_number - 1
         )
         following = self.market.after(defined.topic, known)
         is_critical = event.cls == TransmissionClass.CRITICAL
-        is_mixed = connection.cls == "auto" and event.merged > 1  # what waited in another class goes with it
+        is_mixed = connection.cls == "auto" and event.merged > 1  # updates that waited in another class are included
         is_conflated_above = self._is_conflated_above and connection.is_below
         may_merge = defined.model is not NEVER and (not is_critical or is_conflated_above or is_mixed)
         was_lost = story.is_lost
         is_kept = defined.model is KEPT and not (self._is_lossy_above and connection.is_below)
         first_number = message.first_number if is_kept or not may_merge else following[0].number
         if following[0].number != first_number:
-            self.require(story.is_lost, f"{where}: {first_number} to {message.number} leave something out: {story}")
+            self.require(story.is_lost, f"{where}: {first_number} to {message.number} are not contiguous: {story}")
         if may_merge:
             count = sum(each.number <= message.number for each in following)
             is_exact = event.merged == count or is_conflated_above or not story.position or was_lost
@@ -166,7 +167,7 @@ class StoryChecker(EngineChecker):
             before = self._numbers.get(connection, 0)
             self.require(event.number > before, f"{where}: event {event.number} comes after {before}")
             self._numbers[connection] = event.number
-        story.is_lost &= event.number <= story.lost_last  # what is after a receipt is not excused by it
+        story.is_lost &= event.number <= story.lost_last  # a receipt does not excuse later losses
         story.position, story.is_defined = message.number, False
 
 
@@ -241,8 +242,10 @@ class NewestChecker(EngineChecker):
             newest = plant.newest_at_plant(topic)
             record = self._newest_record(connection, topic)
             has_newest = max(story.position, record) >= newest
-            self.require(has_newest, f"{where}: {newest} is the newest, it has {story} and record {record}")
-            self.require(subscription in self._lives[connection], f"{where}: it never received the event live")
+            self.require(has_newest, f"{where}: the newest is {newest}, the consumer has {story} and record {record}")
+            self.require(
+                subscription in self._lives[connection], f"{where}: the consumer never received the event live"
+            )
 
 
 class FreshnessChecker(EngineChecker):

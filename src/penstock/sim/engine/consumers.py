@@ -89,7 +89,7 @@ class ConsumerNode(Node):
         self.records: RecordsIntake | None = None
         """The records of a consumer with regions."""
         self._left: list[RingWriter] = []
-        """Rings that it has left, until the node notices."""
+        """Rings that the consumer has left, until the node notices."""
         self._is_restarting = self._is_lost_among_notices = False
         self._connections = self._subscriptions = 0
         self._items: dict[int, Defined] = {}
@@ -132,7 +132,7 @@ class ConsumerNode(Node):
         self.cut()
 
     def close(self) -> None:
-        """Give everything back, at the end of a run."""
+        """Release all resources at the end of a run."""
         self._break_off()
         for ring in self._left:
             ring.close()
@@ -288,7 +288,7 @@ class ConsumerNode(Node):
             if self.records is not None:
                 self._observe_records(self.records)
         except OverrunError:
-            self.plant.broke(f"{self.name}: so much was written at once that its ring was overrun")
+            self.plant.broke(f"{self.name}: one write overran its ring")
 
     def _observe_session(self, written: bytes) -> None:
         for event in read_events(written):
@@ -306,7 +306,7 @@ class ConsumerNode(Node):
                 self.plant.read_amid(self.connection, place.topic, read)
 
     def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
-        if (records := self.records) is None:  # it has gone, and the node does not know yet
+        if (records := self.records) is None:  # the consumer has gone, which the node has not noticed yet
             for each in (region, marks):
                 if each is not None:
                     each.close()

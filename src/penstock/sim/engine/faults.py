@@ -61,7 +61,7 @@ class EngineFaultSchedule(FaultSchedule):
                 mux.cut()
 
     def _congest(self) -> None:
-        """A session's line, or one of the chain, is slow for a while."""
+        """Slow down the line of a session or of a chain for a while."""
         links = self._plant.links()
         if links:
             link = self.randomness.choose(links)

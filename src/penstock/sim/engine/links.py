@@ -14,10 +14,10 @@ DELAY_NS_MAX = 2 * NS_PER_MS
 
 
 class SessionLink(OrderedLink[LinkEnd[bytes]]):
-    """Takes events out of a session's buffer as fast as the line is, and hands them over after a delay, in order.
+    """Takes events out of a session's buffer at the rate of the line, and delivers them in order after a delay.
 
-    `arrive` is called when there is something in `arrived`, `drained` when the buffer has room again,
-    `observe` with what was written into it.
+    `arrive` is called when `arrived` has data, `drained` when the buffer has room again, `observe` with data written
+    into the buffer.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class SessionLink(OrderedLink[LinkEnd[bytes]]):
         self._arrive = arrive
         self._drained = drained
         self._observe = observe
-        self._observed_size = 0  # of what is in the buffer
+        self._observed_size = 0  # bytes in the buffer
         self._is_busy = False
 
     def is_congested(self) -> bool:
@@ -53,7 +53,7 @@ class SessionLink(OrderedLink[LinkEnd[bytes]]):
             self._observe(written)
 
     def wake(self) -> None:
-        """There is something to send."""
+        """Called when the buffer has data to send."""
         if self.is_up and not self.is_paused and not self._is_busy and len(self.buffer):
             self._send()
 
@@ -62,7 +62,7 @@ class SessionLink(OrderedLink[LinkEnd[bytes]]):
         self.wake()
 
     def break_off(self, by: object = None) -> None:
-        """Lose what is in flight; the caller tells both sides."""
+        """Lose the data in flight; the caller notifies both sides."""
         self.drop()
         self.arrived.clear()
 

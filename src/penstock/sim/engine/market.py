@@ -1,8 +1,8 @@
-"""The updates that a simulated ticker plant publishes, and what checkers know of them.
+"""The updates of a simulated ticker plant, and their record for checkers.
 
-Every publication has a number of its own in all of a run. Records of all models have the same fields; those with a
-contract keep, over the updates that one stands for, the first number, the highest and the lowest value, and the total;
-their records have three parts.
+Every publication of a run has a unique number. Records of all models have the same fields. Models with a contract have,
+for the updates that a record represents, the first number, the highest and the lowest value, and the total; their
+records have three parts.
 """
 
 import bisect
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.model import Message, MessageModel
 
 FILLING = "x" * 1_000
-"""Makes records so large that few of them fill a ring."""
+"""Size of a filler field; with large records, few of them fill a ring."""
 
 CHECK = 0x9E37_79B9_7F4A_7C15
 
@@ -106,7 +106,7 @@ class Market:
         self._starts.append(self.count)
 
     def started_before(self, number: int) -> int:
-        """The last publication before the plant started that published this one."""
+        """Return the last publication before the start of the plant that published this one."""
         return self._starts[bisect.bisect_left(self._starts, number) - 1]
 
     def publish(self, topic: str, value: int, now_ns: int) -> Publication:
@@ -124,13 +124,14 @@ class Market:
         return self.published[topic][-1].number if self.published[topic] else 0
 
     def fault(self, topic: str, message: Message, *, is_whole: bool) -> str:
-        """What is wrong with a record that says it stands for the publications from first_number to number; empty if
-        nothing is. If it is not whole, some of them may have been lost."""
+        """Return the defect of a record for the publications from first_number to number; empty if there is none. If it
+        is not whole, some of the publications may have been lost.
+        """
         if message.check != message.number * CHECK % 2**64 or message.filling != FILLING:
             return "the record is torn"
         spanned = [each for each in self.after(topic, message.first_number - 1) if each.number <= message.number]
         if not spanned or spanned[0].number != message.first_number or spanned[-1].number != message.number:
-            return "it stands for what was never published there"
+            return "the record covers numbers that were never published on this topic"
         if not is_whole:
             return ""
         values = [each.value for each in spanned]

@@ -1,4 +1,4 @@
-"""Multiplexers of a simulated distribution plant: what their consumers want, they have from the node above."""
+"""Multiplexers of a simulated distribution plant: each subscribes at the node above to the items of its consumers."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -102,7 +102,7 @@ class MuxNode(DistributionNode):
         return isinstance(self.link, SessionLink) and self.link.is_congested()
 
     def observe(self) -> None:
-        """Its consumers are observed; it is not."""
+        """Only the multiplexer's consumers are observed."""
 
     def node_is_gone(self) -> None:
         self._break_off()
@@ -215,7 +215,7 @@ class MuxNode(DistributionNode):
             else:
                 self.say(said)
 
-    # Content of datagrams
+    # Contents of datagrams
 
     def read_datagram(self, link: "DatagramLink", data: bytes, way: Way) -> None:
         if self.link is not link:
@@ -225,11 +225,11 @@ class MuxNode(DistributionNode):
                 self._take_from_above(self._incoming.read(data))
             else:
                 self._take_from_above(self._incoming.read_fresh(data, is_group=way == "group"))
-        except RemoteProtocolError:  # of an item whose definition was lost: as DatagramReceiver does
+        except RemoteProtocolError:  # like DatagramReceiver: the item's definition was lost
             self.lose_datagrams(link)
 
     def lose_datagrams(self, link: "DatagramLink") -> None:
-        """As Upstream does: all subscriptions are requested again."""
+        """Like Upstream: request all subscriptions again."""
         if self.link is not link:
             return
         self.log("datagrams are lost")
@@ -243,7 +243,7 @@ class MuxNode(DistributionNode):
     def miss_datagrams(self, link: "DatagramLink", first_sequence: int, last_sequence: int) -> None:
         consumer = self._consumer
         if self.link is link and consumer is not None:
-            self.log(f"packets {first_sequence} to {last_sequence} of the group did not come")
+            self.log(f"packets {first_sequence} to {last_sequence} of the group are missing")
             self.above.ask(lambda: self._miss_above(consumer, first_sequence, last_sequence))
 
     def _miss_above(self, consumer: int, first_sequence: int, last_sequence: int) -> None:

@@ -46,7 +46,7 @@ SESSION_CHANGE = 0.15
 """The share of these publications that are the first ones of a session."""
 
 UNANNOUNCED = 0.3
-"""The share of sessions that begin without an announced end of the session before."""
+"""The share of sessions that begin without an announced end of the previous session."""
 
 
 class Work:
@@ -57,10 +57,10 @@ class AttachedConsumer(Protocol):
     """A consumer or multiplexer that is attached to a node."""
 
     def wake(self) -> None:
-        """There is something to send to it."""
+        """Called when there is data to send to the party."""
 
     def observe(self) -> None:
-        """The node has done something."""
+        """Called after each action of the node."""
 
     def node_is_gone(self) -> None: ...
 
@@ -69,7 +69,7 @@ class AttachedConsumer(Protocol):
         ...
 
     def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
-        """From now on it has its records of the model; it has to close the segments."""
+        """Give the party a region with its records of the model; the party closes the segments."""
 
 
 class Offers:
@@ -105,7 +105,7 @@ class DistributionNode(Node):
         self.reliefs = 0
         self._relieved_since_ns: int | None = None
         self.chaining: Chaining | None = None
-        """To nodes below by datagrams."""
+        """Links to nodes below by datagrams."""
 
     def on_start(self) -> None:
         randomness = self.world.randomness.fork(f"{self.name}/{self.incarnation}")
@@ -123,7 +123,7 @@ class DistributionNode(Node):
 
     @property
     def is_relieved_for_long(self) -> bool:
-        """True if relief has lasted for a while: updates that waited before it still have their former class."""
+        """True if relief has lasted for a while: updates from before the relief keep their former class."""
         return self._relieved_since_ns is not None and self._relieved_since_ns < self.world.now_ns()
 
     def _watch_later(self) -> None:
@@ -148,7 +148,7 @@ class DistributionNode(Node):
         self.parties.clear()
         self.close()
         self._asked.clear()
-        for party in self.plant.parties_of(self):  # also those that were about to be attached
+        for party in self.plant.parties_of(self):  # including parties that were about to be attached
             party.node_is_gone()
 
     @property
@@ -157,7 +157,7 @@ class DistributionNode(Node):
         return self.core
 
     def ask(self, action: Callable[[], None]) -> None:
-        """Have something done in the node's thread, after all that was asked for before."""
+        """Queue an action for the node's thread, after all earlier actions."""
         if self.is_up:
             self._asked.append(action)
             self.handle(Work())
@@ -180,7 +180,7 @@ class DistributionNode(Node):
             self._open_region(instruction)
 
     def say(self, event: Any) -> None:
-        """Tell the engine at once; within what was asked for."""
+        """Notify the engine at once, within the current action."""
         super().take(event)
 
     def reserve(self) -> int:
@@ -207,7 +207,7 @@ class DistributionNode(Node):
                 self._open_region(OpenRegion(consumer, model, record_count))
 
     def close(self) -> None:
-        """Give its shared memory back."""
+        """Release the shared memory."""
         if self._segments is not None:
             self._segments.close_all()
         if self.chaining is not None:
@@ -229,7 +229,7 @@ class DistributionNode(Node):
 
 
 class PlantNode(DistributionNode):
-    """Publishes, at a rate that changes."""
+    """Publishes updates at a changing rate."""
 
     def on_start(self) -> None:
         super().on_start()

@@ -11,14 +11,14 @@ from penstock.sim.randomness import SeededRandomness
 
 
 class EnginePlantOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one plant from another."""
+    """Options of a plant."""
 
     topics: int = 6
     muxes: int = 1
     depth: int = 1
-    """More than 1: multiplexers are below one another."""
+    """Levels of multiplexers; with more than 1, multiplexers are chained."""
     tastes: tuple[Taste, ...] = (Taste("ring", "critical"), Taste("session", "critical"))
-    """One consumer for each, at every node."""
+    """Kinds of consumers; every node has one consumer of each."""
     updates_per_s: int = 400
     history_bytes: int = 262_144
     change_interval_ms: int = 100
@@ -39,7 +39,7 @@ class EnginePlantOptions(msgspec.Struct, kw_only=True):
     """Maximal number of bytes written at once for an update; -1: no limit."""
     has_signals: bool = False
     node_per_second: float = 0.0
-    """Metered updates of a node in all, and below to each consumer in all; 0: no limit."""
+    """Limit of metered updates per node; the next option is the limit per consumer. 0: no limit."""
     consumer_per_second: float = 0.0
     regions: Literal["own", "common", "shared"] = "own"
     """Location of records: offsets of each consumer, the same offsets for all, or the same region for all."""

@@ -169,7 +169,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         engine.kernel.publish(*update[:-2], now_ns, update.merged, None, update.session_id)
 
     def newest_at_plant(self, topic: str) -> int:
-        """The newest record at the plant, which forgets its records in a crash; 0: none."""
+        """The newest record at the plant, which loses its records in a crash; 0: none."""
         for current in self.plant.engine.current([topic]):
             if current.record is not None:
                 number: int = MODELS_BY_ID[current.model_id].view(current.record).number
@@ -229,7 +229,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
             checker.told(connection, event, defined, message)
 
     def live(self, connection: Connection, subscription: int) -> None:
-        """A consumer's ring of notices announces it."""
+        """A consumer's ring of notices announces the subscription as live."""
         self.records.live(connection, subscription)
 
     def read(
@@ -259,7 +259,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         self.metered(consumer, event, defined)
 
     def metered(self, consumer: ConsumerNode, event: Event, defined: Defined | None) -> None:
-        """A node wrote an event for a consumer; only metered updates are looked at."""
+        """A node wrote an event for a consumer; only metered updates are checked."""
         if event.kind != EventKind.UPDATE or event.cls != TransmissionClass.METERED or defined is None:
             return
         if defined.topic in self.market.dated:
@@ -291,7 +291,7 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         self.network.heal()
         self.is_settling = True
         if self.options.is_lossy_above and self.options.missed == "wait":
-            self.plant.ask(self.plant.publish_all)  # nothing else makes up for what was lost last
+            self.plant.ask(self.plant.publish_all)  # only a new update replaces the last lost one
         for link in self.links():
             link.bytes_per_s = FAST_BYTES_PER_S
         self.run(100 * NS_PER_MS)
@@ -335,5 +335,5 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
 run_engine_seed = SeedRun(
     "engine",
     EnginePlant.draw,
-    "every consumer got what its class promises, or a report of its losses; and has the newest of everything",
+    "every consumer received its class of delivery or a report of its losses, and has the newest records",
 )

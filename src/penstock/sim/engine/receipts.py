@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.sim.engine.plant import EnginePlant
 
 CALM_NS = 2 * NS_PER_SECOND
-"""Time after the last update and the last fault. Before it, their effects may still be reported."""
+"""Time after the last update and the last fault during which their effects may still be reported."""
 
 
 class ReceiptChecker(EngineChecker):
@@ -49,14 +49,16 @@ class ReceiptChecker(EngineChecker):
         }
         self.require(reasons[cause], f"{where}, for no reason")
         since_ns = self._resting_since_ns
-        self.require(since_ns is None or now_ns < since_ns + CALM_NS, f"{where}, when nothing happens any more")
+        self.require(since_ns is None or now_ns < since_ns + CALM_NS, f"{where}, in a quiet plant")
 
     def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
         if event.kind == EventKind.RECEIPT:
             first, last, cause = event.lost
             where = f"{connection}, a receipt for {first} to {last}"
             self.require(0 < first <= last, where)
-            self.require(cause != ReceiptCause.OVERRUN or connection in self._overrun, f"{where}: it was not overrun")
+            self.require(
+                cause != ReceiptCause.OVERRUN or connection in self._overrun, f"{where}: the ring was not overrun"
+            )
 
 
 class SignalChecker(EngineChecker):

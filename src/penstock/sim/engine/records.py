@@ -63,13 +63,13 @@ class RecordChecker(EngineChecker):
         self._readings[connection, topic].is_beginning = True
 
     def wrote(self, consumer: "ConsumerNode", event: Event) -> None:
-        """Into its ring of events; the record may be read before that is."""
+        """A receipt in the consumer's ring of events; the record may be read before the receipt."""
         if event.kind == EventKind.RECEIPT and consumer.records is not None:
             self._note_loss(consumer, consumer.records)
             self._just_told.add(consumer.connection)
 
     def observed(self, consumer: "ConsumerNode") -> None:
-        """All that was written at once was seen: the receipt was among it, before or after the records."""
+        """Called after each group of writes, which has the receipt before or after the records."""
         if consumer.connection in self._just_told and consumer.records is not None:
             self._note_loss(consumer, consumer.records)
         self._just_told.discard(consumer.connection)
@@ -126,7 +126,7 @@ class RecordChecker(EngineChecker):
         self.reads_amid += 1
         where = f"{connection}, {topic}, read while it is written"
         is_one = read.record is None or read.record in (read.before, read.after)
-        self.require(is_one, f"{where}: it is neither the one before nor the one after")
+        self.require(is_one, f"{where}: the record is neither the one before nor the one after")
 
     def finish(self, plant: "EnginePlant") -> None:
         for consumer in plant.consumers:

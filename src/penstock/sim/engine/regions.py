@@ -1,5 +1,6 @@
-"""Records in shared memory, as an application of a simulated distribution plant has them, and what is known of them
-from outside: regions by model, the places of topics in them, and a ring of notices."""
+"""Records in shared memory of an application in a simulated distribution plant: regions by model, the places of topics
+in them, and a ring of notices; for the reader and for observers.
+"""
 
 import fcntl
 import os
@@ -171,14 +172,16 @@ class RecordsIntake:
     def open(self, opened: OpenedRegion) -> None:
         """The reader has learned of a region. Noticed records are still to be read."""
         if self._current.get(opened.model.id) is not opened:
-            return  # which is none any more
+            return  # the region is no longer in use
         if (before := self.regions.get(opened.model.id)) is not None:
             before.close()
         self.regions[opened.model.id] = opened
         self.noticed |= {each.topic: None for each in self.places.values() if each.model_id == opened.model.id}
 
     def drain(self) -> list[int]:
-        """Take in all notices: subscriptions that are live. OverrunError if its place in the ring is lost."""
+        """Read all notices; returns the subscriptions that are live. Raises OverrunError if the ring has overrun the
+        reader.
+        """
         lives = []
         while (payload := self._reader.read(0)) is not None:
             for event in read_events(payload):

@@ -29,7 +29,7 @@ STREAM, FEED = 1, "sim"
 
 
 class SessionSource:
-    """The source stream: what it publishes, and the session of each publication."""
+    """The source stream, with the session of each publication."""
 
     def __init__(self, market: Market) -> None:
         self._market = market

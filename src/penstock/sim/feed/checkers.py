@@ -38,7 +38,7 @@ STEP_DOWN_NS_MAX = 50 * NS_PER_MS
 
 
 class FeedChecker(Checker):
-    """Sees what adapters and subscribers do."""
+    """Observes adapters and subscribers."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         self.plant = plant
@@ -55,10 +55,10 @@ class FeedChecker(Checker):
         """A subscriber delivers a message to its application."""
 
     def told(self, viewer: Viewer, what: MergeGap | Discontinuity) -> None:
-        """A subscriber tells its application what it does not get."""
+        """A subscriber reports missing messages to its application."""
 
     def session(self, viewer: Viewer, event: SessionEvent) -> None:
-        """A subscriber tells its application that a session of a source stream began or ended."""
+        """A subscriber reports the start or end of a session of a source stream to its application."""
 
 
 class _Beginning(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class _Beginning(msgspec.Struct, frozen=True):
 
     session: str
     is_whole: bool
-    """True if no loss was ever reported, so that everything is as a lossless converter makes it. A new session does
+    """True if no loss was ever reported, so that all messages equal those of a lossless converter. A new session does
     not restore it, because closing prices, limits and states carry over from the previous day."""
     is_first: bool
     """True if the lineage is also the session's first."""
@@ -79,8 +79,8 @@ class NumberChecker(FeedChecker):
         super().__init__(plant)
         self._contents: dict[tuple[int, int, int], Made] = {}
         self._beginnings: dict[tuple[int, int], _Beginning] = {}
-        self._latest: dict[tuple[str, int], _Beginning] = {}
-        """The lineage that each adapter sent last."""
+        self._latest: dict[tuple[str, int], tuple[int, _Beginning | None]] = {}
+        """The lineage that each adapter sent last, and how often the adapter had started by then."""
 
     def content(self, stream_id: int, term: int, number: int) -> Made | None:
         return self._contents.get((lineage(term), stream_id, number))
@@ -108,15 +108,18 @@ class NumberChecker(FeedChecker):
                 self._check_against_source(adapter, key, made)
 
     def _announced(self, adapter: "AdapterNode", origin: Origin, payload: bytes) -> None:
-        """A promoted adapter may lack messages that it does not know of; otherwise a loss must have been reported."""
+        """A promoted adapter may lack messages that it does not know of, and a restarted one the closing prices of the
+        previous day; otherwise a loss must have been reported."""
         note, sender = DiscontinuityNote.decode(payload), (adapter.name, origin.stream_id)
         if origin.message_index == END_INDEX:
-            return  # it begins nothing
-        before = self._latest.get(sender)
+            return  # the end of a takeover starts no lineage
+        starts, before = self._latest.get(sender, (1, None))
         is_first = before is None or before.session != note.session
-        is_whole = note.reason != "promotion" and not note.lost and (before is None or before.is_whole)
+        is_continued = adapter.incarnation == starts and (before is None or before.is_whole)
+        is_whole = is_continued and note.reason != "promotion" and not note.lost
         beginning = _Beginning(note.session, is_whole, is_first)
-        self._latest[sender] = self._beginnings.setdefault((lineage(origin.term), origin.stream_id), beginning)
+        beginning = self._beginnings.setdefault((lineage(origin.term), origin.stream_id), beginning)
+        self._latest[sender] = adapter.incarnation, beginning
 
     def _check_against_source(self, adapter: "AdapterNode", key: tuple[int, int, int], made: Made) -> None:
         """Compares with the messages of a converter that missed nothing; no message since the last number may be
@@ -124,7 +127,7 @@ class NumberChecker(FeedChecker):
         log = self.plant.exchange.logs[key[1]]
         expected = log.made[made.session, made.source_sequence]
         is_right = made.message_index < len(expected) and expected[made.message_index] == made
-        self.require(is_right, f"{adapter.name} makes {made} of what gives {expected}")
+        self.require(is_right, f"{adapter.name} makes {made}, expected {expected}")
         before = self._contents.get((key[0], key[1], key[2] - 1))
         if before is not None and before.session == made.session:
             after, index = before.source_sequence, before.message_index
@@ -180,7 +183,7 @@ class TermChecker(FencingChecker, FeedChecker):
 
 
 class PromotionChecker(FeedChecker):
-    """Compares the state of whoever takes over seamlessly with that of a converter that missed nothing."""
+    """Compares the state of an adapter that takes over seamlessly with that of a lossless converter."""
 
     def __init__(self, plant: "FeedPlant", numbers: NumberChecker) -> None:
         super().__init__(plant)
@@ -208,7 +211,7 @@ class _Story(msgspec.Struct):
 
 
 class StoryChecker(FeedChecker):
-    """Remembers how far each subscriber is."""
+    """Records the position of each subscriber."""
 
     def __init__(self, plant: "FeedPlant", numbers: NumberChecker) -> None:
         super().__init__(plant)
@@ -224,7 +227,7 @@ class StoryChecker(FeedChecker):
         topic, origin, payload = message
         made = self._numbers.content(origin.stream_id, origin.term, origin.message_sequence)
         is_known = made is not None and (made.topic, made.payload) == (topic, payload)
-        self.require(is_known, f"{viewer} got what nobody sent: {message}, {made}")
+        self.require(is_known, f"{viewer} received a message that no adapter sent: {message}, {made}")
         assert made is not None
         sessions = self.plant.exchange.logs[origin.stream_id].sessions
         position = (sessions.index(made.session), made.source_sequence, made.message_index)
@@ -245,7 +248,7 @@ class StoryChecker(FeedChecker):
         if story is None:
             return
         if isinstance(what, Discontinuity):
-            story.lineage = 0  # whatever follows, it was announced
+            story.lineage = 0  # the change was announced
         elif story.lineage:
             is_next = (lineage(what.term), what.first) == (story.lineage, story.number + 1)
             self.require(is_next, f"{viewer} received the report of another gap: {what}, {story}")
@@ -253,7 +256,7 @@ class StoryChecker(FeedChecker):
 
 
 class SessionChecker(FeedChecker):
-    """Messages of a session arrive after its begin was announced, and before its end."""
+    """Messages of a session arrive between its announced start and its announced end."""
 
     def __init__(self, plant: "FeedPlant") -> None:
         super().__init__(plant)
@@ -300,7 +303,7 @@ class LosslessChecker(FeedChecker):
         is_planned = isinstance(what, Discontinuity) and what.reason in ("start", "session")
         before = self._takeovers.get(Term.of(what.term).generation - 1, 0)
         is_planned |= isinstance(what, Discontinuity) and before + 1 >= TAKEOVERS_MAX
-        self.require(is_planned, f"{viewer} misses something without need: {what}")
+        self.require(is_planned, f"{viewer} reports an avoidable loss: {what}")
 
     def finish(self, plant: "FeedPlant") -> None:
         for subscriber in plant.subscribers:
@@ -330,7 +333,7 @@ class LivenessChecker(FeedChecker):
                 end = plant.exchange.logs[stream_id].next_sequence
                 at = converter.next_source_sequence
                 self.require(at == end, f"{adapter.name} is at {at} of {end} in {stream_id}")
-        self.require(sum(state.is_active for state in states) == 1, f"there is not one active adapter: {states}")
+        self.require(sum(state.is_active for state in states) == 1, f"expected one active adapter: {states}")
         for subscriber in plant.subscribers:
             for stream_id, log in plant.exchange.logs.items():
                 got = self._stories.position(subscriber.viewer(), stream_id)

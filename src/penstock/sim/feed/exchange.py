@@ -1,4 +1,4 @@
-"""An exchange: source streams over lossy lines A and B, a request server, sessions; and what everybody should see."""
+"""An exchange: source streams over lossy lines A and B, a request server, and sessions; with the expected messages."""
 
 from datetime import date
 from typing import TYPE_CHECKING, Protocol
@@ -22,7 +22,7 @@ HEARTBEAT_NS = 30 * NS_PER_MS
 REQUEST_COUNT_MAX = 20
 CALENDAR = TradingCalendar.of_venue("XNAS")
 FIRST_DATE = date(2024, 1, 11)
-"""The first session's; a weekend and a holiday follow soon."""
+"""Trading date of the first session; a weekend and a holiday follow soon."""
 
 
 class Market(Protocol):
@@ -138,11 +138,11 @@ class Exchange:
             self._work(stream_id)
 
     def rest(self) -> None:
-        """Say nothing more; heartbeats go on."""
+        """Send no more messages; heartbeats continue."""
         self._is_resting = True
 
     def begin_session(self) -> None:
-        """The next day, in every source stream."""
+        """Start the next day in every source stream."""
         for stream_id, log in self.logs.items():
             self._send(stream_id, encode_end(log.session, log.next_sequence), log.session)
             log.begin_session()

@@ -91,7 +91,7 @@ class FeedFaultSchedule(FaultSchedule):
 
     def _cut_peers(self) -> None:
         one, other = self._two_adapters()
-        self._log(f"the adapters {one} and {other} lose each other")
+        self._log(f"the link between adapters {one} and {other} is cut")
         self._plant.peers.cut(one, other)
         self._after_a_while(lambda: self._plant.peers.mend(one, other))
 
@@ -119,7 +119,7 @@ class FeedFaultSchedule(FaultSchedule):
     def _storm(self) -> None:
         network, before = self._plant.network, self._plant.options.link
         network.faults = LinkFaults(loss=0.7, delay_max_ns=before.delay_max_ns)
-        self._log("a storm on the way to subscribers")
+        self._log("a burst of loss on the way to subscribers")
 
         def calm() -> None:
             if self.is_running:
@@ -131,7 +131,7 @@ class FeedFaultSchedule(FaultSchedule):
         """One adapter, or all of them, receive few packets of the exchange, and no answers."""
         count = len(self._plant.adapters)
         indexes = list(range(count)) if self.randomness.chance(0.2) else [self.randomness.below(count)]
-        self._log(f"the adapters {indexes} hear little of the exchange")
+        self._log(f"the adapters {indexes} receive few packets of the exchange")
         for index in indexes:
             faults = self._plant.exchange.faults[index]
             faults.loss, faults.answers = 0.8, False

@@ -124,7 +124,7 @@ class AdapterProcess:
 
 
 def _cut_at_sessions(said: list[LineInstruction]) -> list[list[LineInstruction]]:
-    """So that each piece belongs to one session."""
+    """Split the messages by session."""
     pieces: list[list[LineInstruction]] = []
     for each in said:
         if not pieces or isinstance(each, SessionStarted):

@@ -1,4 +1,4 @@
-"""Channels between the adapters of a feed: what is sent arrives, in order, unless the channel breaks."""
+"""Channels between the adapters of a feed: messages arrive in order, unless the channel breaks."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from penstock.sim.world import World
 MESSAGE_SIZE_MAX = 1024 * 1024
 DELAY_NS_MAX = 400_000
 NOTICE_NS_MAX = 150 * NS_PER_MS
-"""Longest time until one side sees that the other is gone without a word."""
+"""Maximum time until one side detects that the other is gone without a notice."""
 RETRY_NS_MAX = 40 * NS_PER_MS
 
 Ends = tuple[int, int]
@@ -25,7 +25,9 @@ class _Channel:
 
 
 class PeerLinks:
-    """A channel between every two adapters that are up and can reach each other; `heard` sees every message arrive."""
+    """A channel between every two adapters that are up and can reach each other; `heard` is called with every arriving
+    message.
+    """
 
     def __init__(self, world: World, nodes: list[Node], heard: Callable[[int, SyncMessage], None]) -> None:
         self._world = world
@@ -113,7 +115,7 @@ class PeerLinks:
         old = self._channels.get(ends)
         if not is_possible or (old is not None and not old.is_broken):
             return
-        if old is not None:  # whoever has not noticed yet that it is broken, sees it now
+        if old is not None:  # a side that has not noticed the break does so now
             for end in sorted(old.open_ends):
                 self._notice(ends, old, end)
         channel = self._channels[ends] = _Channel()

@@ -39,7 +39,7 @@ SETTLE_NS = 300 * NS_PER_MS
 
 
 class FeedPlantOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one plant from another."""
+    """Options of a plant."""
 
     adapters: int = 3
     subscribers: int = 2
@@ -193,7 +193,7 @@ class FeedPlant(Plant[FeedPlantOptions, FeedSummary]):
         self.exchange.start()
 
     def settle(self) -> None:
-        """Let an operator help where that is the policy, work on, and let the market rest."""
+        """Let an operator act if the policy requires it, continue, and stop the market."""
         self.run(SETTLE_NS)
         for adapter in self.adapters:
             adapter.handle(ReturnToService())

@@ -56,7 +56,7 @@ class ApplicationNode(DatagramNode):
         self._filter: Address | None = None
         self._changes = 0
         self._pending: dict[int, Wants] = {}
-        self._positions: dict[StreamKey, tuple[int, int]] = {}  # since it is registered with this filter
+        self._positions: dict[StreamKey, tuple[int, int]] = {}  # since the registration with this filter
         self._is_resting = False
         self._authenticator: Authenticator | None = None
 
@@ -116,7 +116,7 @@ class ApplicationNode(DatagramNode):
             return
         wants = Wants.draw(self.number, [*self.plant.groups], self._randomness)
         if self.wants.groups and self._randomness.chance(0.1):
-            wants = Wants(self.number)  # nothing, for a while
+            wants = Wants(self.number)  # no interests for a while
         before, self.wants = self.wants, wants
         self.log(f"wants {wants}")
         for group in set(before.groups) - set(wants.groups):
@@ -200,8 +200,9 @@ class ApplicationNode(DatagramNode):
     # Packets
 
     def _arrive(self, data: bytes, source: Address) -> None:
-        """With shared delivery, some packets are for other applications, or precede the begin of the stream for this
-        one."""
+        """With shared delivery, some packets are for other applications, or precede the start of the stream for this
+        one.
+        """
         if _group_of(data) not in self.wants.groups:
             return
         if self.delivery == "shared" and _stream_of(data) not in self._positions:

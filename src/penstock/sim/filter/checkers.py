@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class FilterChecker(StreamChecker):
-    """Sees, besides, what applications want."""
+    """Also observes the interests of applications."""
 
     def wanted(self, viewer: Viewer, number: int, wants: Wants, now_ns: int) -> None:
-        """An application asks for this, by its change of this number."""
+        """An application requests these interests with a numbered change."""
 
     def held(self, viewer: Viewer, number: int, now_ns: int) -> None:
         """The filter confirmed the change."""
@@ -49,14 +49,14 @@ class FilteredStoryChecker(StoryChecker, FilterChecker):
         super().__init__(joins_at_start=False)
 
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
-        if not (isinstance(instruction, LossReceipt) and instruction.cause is Cause.BEFORE_JOIN):  # known too late
+        if not (isinstance(instruction, LossReceipt) and instruction.cause is Cause.BEFORE_JOIN):  # known late
             super().said(viewer, instruction, now_ns)
 
     def forgot(self, viewer: Viewer, group: int) -> None:
         for teller, key in list(self._stories):
             if teller == viewer and key.group == group:
                 story = self._stories.pop((teller, key))
-                self.require(not story.is_active, f"{viewer} forgot {key} without a word: {story}")
+                self.require(not story.is_active, f"{viewer} forgot {key} without a report: {story}")
 
 
 class _Version(msgspec.Struct):
@@ -135,15 +135,17 @@ class FilteredContentChecker(ContentChecker, FilterChecker):
                 return
             if first <= message.first and message.last <= last and message.is_complete:
                 is_lie = self.must_have(viewer, key, epoch, index)
-                self.require(not is_lie, f"the gap {first} to {last} lies to {viewer}: {message}, {key}")
+                self.require(not is_lie, f"the gap {first} to {last} is wrong for {viewer}: {message}, {key}")
 
     def _require_excuse(self, viewer: Viewer, deliver: Deliver, seen: _Seen, message: _Sent) -> None:
         if self.must_have(viewer, deliver.stream, deliver.epoch, seen.next_index):
             super()._require_excuse(viewer, deliver, seen, message)
 
     def _is_excused(self, seen: _Seen, message: _Sent) -> bool:
-        """A part was reported lost: the filter may have removed the rest without knowing its message."""
-        is_lost = any(first <= message.last and message.first <= last for first, last in seen.lost)
+        """A part was reported lost, as packets or as fragments: the filter may have removed the rest, because it no
+        longer kept the first fragment and did not know the message."""
+        receipts = (*seen.lost, *seen.broken)
+        is_lost = any(first <= message.last and message.first <= last for first, last in receipts)
         return is_lost or super()._is_excused(seen, message)
 
     def _in_force(self, viewer: Viewer, since_ns: int) -> Iterator[Wants]:
@@ -188,7 +190,9 @@ class FilteredAccountsChecker(FilterChecker):
             for entry in () if module is None else module.accounts():
                 self.require(entry.adds_up, f"{node.name} reports an account with a wrong sum: {entry}")
                 if isinstance(entry, Sent):
-                    self.require(entry.messages <= entry.offered, f"{node.name} has sent more than came: {entry}")
+                    self.require(
+                        entry.messages <= entry.offered, f"{node.name} has sent more packets than it received: {entry}"
+                    )
 
     finish = step
 

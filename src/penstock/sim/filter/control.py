@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DELAY_NS_MAX = 400_000
 NOTICE_NS_MAX = 100 * NS_PER_MS
-"""Longest time until one side sees that the other is gone."""
+"""Maximum time until one side detects that the other is gone."""
 RETRY_NS_MAX = 30 * NS_PER_MS
 
 
@@ -58,7 +58,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Connection:
-    """One connection, from when an application has reached its filter until one of them dies."""
+    """One connection, from its establishment by an application until one side dies."""
 
     def __init__(self, world: World, application: "ApplicationNode", module: "FilterNode") -> None:
         self.application = application
@@ -93,7 +93,7 @@ class Connection:
         self._world.at(arrival_ns, lambda: self._arrive(is_upwards, message) if self.is_open else None)
 
     def at_filter(self) -> ToFilter:
-        """The next message there."""
+        """Deliver the next message to the other side."""
         return self._inboxes[True].popleft()  # type: ignore[no-any-return]
 
     def at_application(self) -> ToApplication:

@@ -52,7 +52,7 @@ class FilterFaultSchedule(FaultSchedule):
         self.randomness.choose(self._plant.nodes).stall(self.randomness.below(STALL_NS_MAX))
 
     def _cut(self) -> None:
-        """Between a publisher and a filter, one way or both."""
+        """Cut the link between a publisher and a filter, in one or both directions."""
         publisher = self.randomness.choose(self._plant.publishers).name
         module = self.randomness.choose(self._plant.filters).name
         network, delay_ns = self._plant.network, self.randomness.below(OUTAGE_NS_MAX)
@@ -60,7 +60,7 @@ class FilterFaultSchedule(FaultSchedule):
             [[(publisher, module)], [(module, publisher)], [(publisher, module), (module, publisher)]]
         )
         for way in ways:
-            self._log(f"the way from {way[0]} to {way[1]} is cut for {delay_ns} ns")
+            self._log(f"the link from {way[0]} to {way[1]} is cut for {delay_ns} ns")
             network.cut(*way)
             self._world.after(delay_ns, lambda way=way: network.mend(*way))  # type: ignore[misc]
 

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 TOPIC_LIST = TopicList(TOPICS)
 WITHOUT_PATTERN = bytes(byte | 0x80 for byte in range(256))
-"""Random bytes turned into such as are not in the pattern."""
+"""Replaces random bytes that could match the pattern."""
 HALTED = encode_extensions({Extension.TAGS: encode_tags(["halted"])})
 
 
 class FilteredPublisherNode(PublisherNode):
-    """Publishes messages that differ in all that interests can speak of."""
+    """Publishes messages that differ in all properties that interests can match."""
 
     def __init__(self, plant: "FilterPlant", number: int) -> None:
         super().__init__(plant, number)
@@ -64,7 +64,7 @@ class FilteredPublisherNode(PublisherNode):
         return OutgoingMessage(pick.choose(TOPICS), payload, model_id, 1, extensions=extensions)
 
     def _direct_message(self, marks: int) -> OutgoingMessage:
-        """To an application that is there, or was."""
+        """Send a direct message to a current or former application."""
         number = self._randomness.choose(self._filters.applications).number
         payload = self._payload(number, marks & ~TAGGED | DIRECT, is_large=False)
         extensions = encode_extensions({Extension.DESTINATION: encode_destination(number)})

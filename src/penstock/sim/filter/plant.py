@@ -49,12 +49,12 @@ LINGER_MS = 300
 
 
 class FilterPlantOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one plant from another."""
+    """Options of a plant."""
 
     publishers: int = 2
     filters: int = 2
     deliveries: tuple[Wish, ...] = ("unicast", "ring", "shared")
-    """One application for each, at every filter."""
+    """Kinds of applications; every filter has one of each."""
     groups: int = 2
     messages_per_s: int = 200
     message_size_max: int = 200
@@ -64,10 +64,10 @@ class FilterPlantOptions(msgspec.Struct, kw_only=True):
     publisher: PublisherConfig = PublisherConfig(keep_alive_ms=KEEP_ALIVE_MS, linger_ms=LINGER_MS)
     filter: FilterConfig = FilterConfig(receiver=ReceiverConfig(publisher_expiry_ms=EXPIRY_MS), linger_ms=LINGER_MS)
     receiver: ReceiverConfig = ReceiverConfig(publisher_expiry_ms=EXPIRY_MS)
-    """Receivers of applications."""
+    """Options of the applications' receivers."""
     link: LinkFaults = msgspec.field(default_factory=LinkFaults)
     local: LinkFaults = msgspec.field(default_factory=LinkFaults)
-    """Between filters and applications."""
+    """Faults of the network between filters and applications."""
     disk: DiskFaults = msgspec.field(default_factory=DiskFaults)
     fault_interval_ms: int = 0
     is_mild: bool = True
@@ -104,7 +104,7 @@ class FilterPlantOptions(msgspec.Struct, kw_only=True):
             change_interval_ms=pick.choose([60, 300]),
             publisher=PublisherConfig(
                 packet_size_max=pick.choose([384, 1_472]),
-                flush_deadline_us=pick.choose([0, 0, 2_000]),
+                linger_us=pick.choose([0, 0, 2_000]),
                 keep_alive_ms=KEEP_ALIVE_MS,
                 retransmission_packets_max=16 if is_small else 4_096,
                 repair="multicast" if by_multicast else "unicast",
@@ -291,5 +291,5 @@ class FilterPlant(StreamPlant[FilterPlantOptions, FilterSummary]):
 run_filter_seed = SeedRun(
     "filter",
     FilterPlant.draw,
-    "every application got what it wanted once and in order, or was told; and nothing else",
+    "every application received each matching message once and in order, or a report of the loss, and no other message",
 )

@@ -76,7 +76,7 @@ class DiskSegment:
 
 
 _first_of = functools.lru_cache(maxsize=65_536)(parse_segment_name)
-"""A run lists the same thousands of names thousands of times."""
+"""Cached, because a run lists the same thousands of names thousands of times."""
 
 
 class DiskSource:
@@ -135,7 +135,7 @@ class JournalOwner(Protocol):
 
 
 class _InlineCommit(msgspec.Struct):
-    """Records are written, synced and acknowledged one at a time; so many are left."""
+    """An inline commit in progress: `left` more records are written, synced and acknowledged one at a time."""
 
     place: InlinePlace
     left: int
@@ -146,7 +146,7 @@ class _InlineCommit(msgspec.Struct):
 
 
 class JournalNode(Node):
-    """Appends bursts of records that are all different; does with the disk what the real driver does."""
+    """Appends bursts of distinct records; uses the disk like the real driver."""
 
     def __init__(self, plant: JournalOwner, name: str = "writer") -> None:
         super().__init__(plant.world, name, "journal")
@@ -237,7 +237,7 @@ class JournalNode(Node):
         self.work(self.incarnation)
 
     def on_crash(self) -> None:
-        """The plant decides whether the machine stops as well, which is then the disk's to know."""
+        """The plant decides if the machine crashes as well; the plant then also crashes the disk."""
 
     def rest(self) -> None:
         self._is_resting = True
@@ -280,7 +280,7 @@ class JournalNode(Node):
         if self._randomness.chance(0.3):
             self.handle(Commit())
 
-    # Records that come one at a time
+    # Records that are committed one at a time
 
     def handle(self, event: JournalEvent) -> None:
         if self._inline is not None and not isinstance(event, InlineDone):

@@ -28,7 +28,7 @@ SETTLING_NS = 2 * NS_PER_SECOND
 
 
 class JournalOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one plant from another."""
+    """Options of a plant."""
 
     payload_size_max: int = 300
     journal: JournalConfig = JournalConfig(segment_bytes=8_192)
@@ -101,7 +101,8 @@ class JournalChecker(Checker):
     def recover(self, last: int) -> None:
         """The writer continues after record `last`; later records are given up."""
         self.require(
-            last >= max(self._owed, default=0), f"recovery ends with {last}, {max(self._owed, default=0)} is owed"
+            last >= max(self._owed, default=0),
+            f"recovery ends with {last}, expected at least {max(self._owed, default=0)}",
         )
         self._contents = {sequence: each for sequence, each in self._contents.items() if sequence <= last}
 
@@ -112,7 +113,7 @@ class JournalChecker(Checker):
         self.shown += 1
 
     def compare(self, reader: JournalReader, durable: int, *, is_kept: bool) -> None:
-        """Read all records, at least up to `durable`; `is_kept`: retention removes nothing."""
+        """Read all records, at least up to `durable`; with `is_kept`, retention removes no record."""
         expected = 1 if is_kept else reader.first_sequence
         last = 0
         for sequence, timestamp_ns, payload in reader.read():
@@ -151,7 +152,7 @@ class JournalFaultSchedule(MachineFaultSchedule):
 
 
 class JournalPlant(Plant[JournalOptions, JournalSummary]):
-    """One writer, one reader that follows it, and what happens to them."""
+    """One writer, one reader that follows it, and their faults."""
 
     options_type = JournalOptions
     summary_type = JournalSummary
@@ -187,7 +188,7 @@ class JournalPlant(Plant[JournalOptions, JournalSummary]):
         self._follow()
 
     def settle(self) -> None:
-        """Let the journal acknowledge everything, crash the machine once more, and compare what is there."""
+        """Let the journal acknowledge all records, crash the machine once more, and compare the content."""
         self.faults.restart(self.node)
         self.run(SETTLING_NS)
         self.node.rest()
@@ -237,4 +238,4 @@ class JournalPlant(Plant[JournalOptions, JournalSummary]):
             self._reader.seek(error.first_sequence)
 
 
-run_journal_seed = SeedRun("journal", JournalPlant.draw, "every acknowledged record is there, unchanged and in order")
+run_journal_seed = SeedRun("journal", JournalPlant.draw, "every acknowledged record exists, unchanged and in order")

@@ -48,7 +48,7 @@ class VotingPlant(Protocol):
 
 
 class MemoryDisk:
-    """Holds a voter's memory: after a crash either what was being written, or what was there before."""
+    """Stores a voter's memory; after a crash, the memory being written or the previous one."""
 
     def __init__(self, node: Node) -> None:
         self.memory = Memory()
@@ -136,7 +136,9 @@ class RouterNode(VoterNode):
         self.handle(Fit(is_first or self.plant.checker.epoch > 0))
 
     def wish_degraded(self, is_degraded: bool) -> None:
-        """Ask for or withdraw the note that this router is degraded, as a router does that degrades or caught up."""
+        """Request or withdraw the note that this router is degraded, as routers do when they degrade or are in sync
+        again.
+        """
         if self.holds() and self.world.now_ns() >= self.stalled_until_ns:
             if not is_degraded:
                 self.plant.checker.not_degraded(self.name)

@@ -31,7 +31,7 @@ SETTLING_LEASES = 12
 
 
 class LeaseOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one plant from another."""
+    """Options of a plant."""
 
     lease: LeaseConfig = LeaseConfig(routers=("a", "b"), witness="w", lease_ms=500)
     link: LinkFaults = msgspec.field(default_factory=LinkFaults)
@@ -83,7 +83,7 @@ class LeaseChecker(FencingChecker):
         self._last = ""
         self._degraded = ""
         self._cut_off_ns: dict[str, int] = {}
-        """Since when a router reaches no other voter."""
+        """Time since which a router reaches no other voter."""
 
     def held(self, name: str, epoch: int) -> None:
         self.require(epoch > self.epoch, f"{name} holds epoch {epoch}, after {self.epoch}")
@@ -122,7 +122,7 @@ class LeaseChecker(FencingChecker):
 
     def finish(self, plant: "LeasePlant") -> None:
         holders = [router.name for router in plant.routers if router.holds()]
-        self.require(len(holders) == 1, f"{len(holders)} routers hold the lease, though all is well")
+        self.require(len(holders) == 1, f"{len(holders)} routers hold the lease in a healthy plant")
 
 
 class LeasePlant(Plant[LeaseOptions, LeaseSummary]):
@@ -171,4 +171,8 @@ class LeasePlant(Plant[LeaseOptions, LeaseSummary]):
             router.handle(Fit(True))
 
 
-run_lease_seed = SeedRun("lease", LeasePlant.draw, "never did two routers hold the lease, and none without a majority")
+run_lease_seed = SeedRun(
+    "lease",
+    LeasePlant.draw,
+    "two routers never held the lease at the same time, and none held it without a majority",
+)

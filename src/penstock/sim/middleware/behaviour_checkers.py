@@ -6,7 +6,7 @@ PaceChecker          no receiver requests the same packet again before the answe
 PunctualityChecker   messages are sent in time, and the silence of a stream in use is bounded
 CollisionChecker     two publishers with one id are reported only if there are two
 SourceChecker        a stranger that repeats recorded packets does not stay the source of a stream
-RequestChecker       with keys, every request is answered once at most
+RequestChecker       with keys, every request is answered at most once
 """
 
 from collections import defaultdict
@@ -65,8 +65,9 @@ def require_window(checker: Checker, name: str, stream: IncomingStream, config: 
 
 
 class LosslessChecker(StreamChecker):
-    """No receipt for lost packets is acceptable, except for the causes in `excused`, and for streams that nobody can
-    repair any more: `is_repairable` says so."""
+    """No receipt for lost packets is acceptable, except for the causes in `excused`, and for streams that no node can
+    repair any more, according to `is_repairable`.
+    """
 
     def __init__(
         self,
@@ -79,14 +80,14 @@ class LosslessChecker(StreamChecker):
     def said(self, viewer: Viewer, instruction: ReceiverInstruction, now_ns: int) -> None:
         if isinstance(instruction, LossReceipt):
             is_acceptable = instruction.cause in self._excused or not self._is_repairable(instruction.stream)
-            self.require(is_acceptable, f"{viewer} gave up without need: {instruction}")
+            self.require(is_acceptable, f"{viewer} reports an avoidable loss: {instruction}")
 
 
 class PaceChecker(StreamChecker):
-    """Remembers when each receiver asked for each packet."""
+    """Records when each receiver requested each packet."""
 
     def __init__(self, receiving: ReceiverConfig) -> None:
-        # what would be due in a moment goes along with an earlier request
+        # packets that are due soon are included in an earlier request
         self._pause_ns = receiving.nack_retry_ms * NS_PER_MS - receiving.nack_delay_us * 1_000
         self._asked_ns: dict[tuple[Viewer, int, int, int, int], int] = {}
 
@@ -107,7 +108,7 @@ class PaceChecker(StreamChecker):
 
 
 class PunctualityChecker(StreamChecker):
-    """Remembers when messages were published and packets sent."""
+    """Records when messages were published and packets sent."""
 
     def __init__(self) -> None:
         self._unsent_ns: dict[tuple[StreamKey, int], list[int]] = defaultdict(list)
@@ -124,7 +125,7 @@ class PunctualityChecker(StreamChecker):
     def step(self, plant: "MiddlewarePlant") -> None:
         now_ns = plant.world.now_ns()
         silence_max_ns = plant.options.publisher.keep_alive_ms * NS_PER_MS + STEP_NS
-        wait_max_ns = plant.options.publisher.flush_deadline_us * 1_000 + STEP_NS
+        wait_max_ns = plant.options.publisher.linger_us * 1_000 + STEP_NS
         for publisher in plant.publishers:
             epoch = publisher.epoch()
             if epoch is None or publisher.farewells or now_ns - publisher.stalled_until_ns < silence_max_ns:

@@ -30,7 +30,7 @@ MESSAGE_CAUSES = (Cause.FRAGMENT, Cause.LENGTH)
 
 
 class StreamChecker(Checker):
-    """Sees what publishers and receivers of streams do."""
+    """Observes publishers and receivers of streams."""
 
     def published(self, key: StreamKey, epoch: int, message: OutgoingMessage, now_ns: int) -> None:
         """An application published a message."""
@@ -93,7 +93,7 @@ class StoryChecker(StreamChecker):
     def _told(self, viewer: Viewer, instruction: Deliver | LossReceipt | StreamEnded) -> _Story:
         story = self._stories.get((viewer, instruction.stream))
         is_told = story is not None and story.is_active and story.epoch == instruction.epoch
-        self.require(is_told, f"{viewer} speaks of a stream that is not going on: {instruction}, {story}")
+        self.require(is_told, f"{viewer} reports on a stream that is not in progress: {instruction}, {story}")
         assert story is not None
         return story
 
@@ -148,7 +148,10 @@ class ContentChecker(StreamChecker):
                 messages.append(_Sent(content, packet.sequence, packet.sequence, is_complete))
             if is_complete:
                 published = self._published[key, epoch][len(messages) - 1]
-                self.require(messages[-1].content == published, f"{key} sent what was not published: {packet.sequence}")
+                self.require(
+                    messages[-1].content == published,
+                    f"{key} sent a packet with unpublished messages: {packet.sequence}",
+                )
 
     def unsent(self, key: StreamKey, epoch: int) -> int:
         """Number of messages that were published and not sent."""
@@ -190,7 +193,8 @@ class ContentChecker(StreamChecker):
                 self._require_excuse(viewer, deliver, seen, messages[seen.next_index])
                 seen.next_index += 1
             self.require(
-                seen.next_index < len(messages), f"{viewer} got a message twice, out of order or made up: {deliver}"
+                seen.next_index < len(messages),
+                f"{viewer} got a duplicate, reordered or unpublished message: {deliver}",
             )
             sent = messages[seen.next_index]
             self.require(sent.last == deliver.sequence, f"{viewer} got a message in another packet: {deliver}, {sent}")
@@ -208,7 +212,7 @@ class ContentChecker(StreamChecker):
         self.require(self._is_excused(seen, message), f"{viewer} silently skipped the message in {where}: {deliver}")
 
     def _is_excused(self, seen: _Seen, message: _Sent) -> bool:
-        """True if all of the message was reported lost, or one part lost and the rest broken."""
+        """True if the whole message was reported lost, or one part as lost and the rest as incomplete."""
         if message.first < seen.joined:
             return True
         lost = sum(max(0, min(last, message.last) - max(first, message.first) + 1) for first, last in seen.lost)
@@ -256,7 +260,7 @@ class CompletenessChecker(StreamChecker):
         )
         expected = Cause.EXPIRED if is_killed else Cause.GOODBYE
         self.require(story.ended_by == expected, f"{viewer} missed the end of {key}: {story}")
-        self.require(not self._contents.unsent(key, epoch), f"{key} kept messages to itself")
+        self.require(not self._contents.unsent(key, epoch), f"{key} has unsent messages")
         unseen = self._contents.unseen(viewer, key, epoch)
         self.require(unseen == 0, f"{viewer} lacks {unseen} messages of {key}")
 

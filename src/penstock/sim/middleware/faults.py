@@ -47,12 +47,12 @@ class MiddlewareFaultSchedule(FaultSchedule):
             self._cut_way(other.name, host.name, delay_ns)
 
     def _cut_way(self, source: str, destination: str, delay_ns: int) -> None:
-        self._log(f"the way from {source} to {destination} is cut for {delay_ns} ns")
+        self._log(f"the link from {source} to {destination} is cut for {delay_ns} ns")
         self._plant.network.cut(source, destination)
         self._world.after(delay_ns, lambda: self._plant.network.mend(source, destination))
 
     def _storm(self) -> None:
-        """For a moment almost no packets arrive."""
+        """Lose almost all packets for a moment."""
         network, before = self._plant.network, self._plant.options.link
         network.faults = LinkFaults(loss=0.9, delay_max_ns=before.delay_max_ns)
         self._log("a storm begins: nine of ten datagrams are lost")

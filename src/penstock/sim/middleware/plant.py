@@ -34,7 +34,7 @@ from penstock.sim.world import World
 
 
 class PlantOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one plant from another."""
+    """Options of a plant."""
 
     publishers: int = 2
     receivers: int = 3
@@ -78,7 +78,7 @@ class PlantOptions(msgspec.Struct, kw_only=True):
             large_messages=pick.choose([0.0, 0.02, 0.1]),
             publisher=PublisherConfig(
                 packet_size_max=pick.choose([384, 1_472]),
-                flush_deadline_us=pick.choose([0, 0, 2_000]),
+                linger_us=pick.choose([0, 0, 2_000]),
                 keep_alive_ms=pick.choose([100, 1_000]),
                 keep_alive_packets=pick.choose([3, 1_000]),
                 retransmission_packets_max=16 if is_small else 4_096,

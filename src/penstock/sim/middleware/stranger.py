@@ -1,5 +1,4 @@
-"""A stranger on the network: a host without a key that forges datagrams, and sends recorded ones again, to disturb
-publishers and receivers."""
+"""A stranger on the network: a host without a key that forges datagrams and replays recorded ones."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -36,7 +35,7 @@ ADDRESS: Address = ("stranger", 6_666)
 FORGERIES_PER_PACKET = 3
 PAUSE_NS = 5 * NS_PER_MS
 RECORDED_MAX = 64
-"""Datagrams recorded at the beginning, and as many of the newest."""
+"""Number of recorded datagrams from the start, and of the newest ones."""
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -61,11 +60,11 @@ class StrangersPlant(Protocol):
     def publisher_count(self) -> int: ...
 
     def listeners(self) -> Sequence[Address]:
-        """Addresses of all nodes that take datagrams, besides the publishers."""
+        """Addresses of all nodes that receive datagrams, except the publishers."""
         ...
 
     def associations(self) -> Sequence[tuple[Address, Address]]:
-        """Source and destination of the traffic besides that of publishers and receivers."""
+        """Source and destination of traffic other than that of publishers and receivers."""
         ...
 
 
@@ -76,10 +75,10 @@ def scope(publishers: int, key: AuthenticationKey = KEY) -> AuthenticationScope:
 
 
 class Stranger:
-    """Hears what is on the groups, and answers every few milliseconds with forged datagrams: from its own address, from
-    that of the publisher, or from that of a filter to an application and the other way; without a trailer, with a
-    guessed key, or with the trailer of another packet. It also records authentic datagrams, requests included, and
-    sends them again."""
+    """Listens to the groups, and answers every few milliseconds with forged datagrams: from its own address, from the
+    publisher's, or between a filter and an application; without a trailer, with a guessed key, or with the trailer of
+    another packet. It also records and replays authentic datagrams, including requests.
+    """
 
     def __init__(self, plant: StrangersPlant) -> None:
         self._plant = plant
@@ -100,7 +99,7 @@ class Stranger:
         self._wait()
 
     def tap(self, network: Network) -> None:
-        """Record what is sent to single addresses there."""
+        """Record unicast datagrams."""
         network.tap(lambda data, source, destination: self._record(Recorded(data, source, destination=destination)))
 
     def _hear(self, data: bytes, source: Address) -> None:
@@ -120,7 +119,9 @@ class Stranger:
         self._newest.append(heard)
 
     def _resend(self) -> None:
-        """Send a recorded datagram again: to where it went, or to a receiver; from where it came, or from here."""
+        """Replay a recorded datagram: to its destination or to a receiver, from its source or from the stranger's
+        address.
+        """
         recorded = self._randomness.choose([*self._oldest, *self._newest])
         source = recorded.source if self._randomness.chance(0.3) else ADDRESS
         network = self._plant.network

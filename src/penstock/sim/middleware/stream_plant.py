@@ -20,7 +20,7 @@ from penstock.sim.world import World
 class StreamPlant(Plant[OptionsT, SummaryT]):
     """Publishers on a network, and nodes that receive their streams.
 
-    Where nodes have keys there is a stranger without one.
+    If nodes have keys, there is a stranger without one.
     """
 
     checkers: Sequence[StreamChecker]

@@ -19,18 +19,18 @@ class _Published(msgspec.Struct):
     payload: bytes
     transaction: int
     treatment: int
-    """The message's own treatment; its transaction may raise it."""
+    """The message's own replication mode; its transaction may raise the mode."""
     is_acknowledged: bool = False
     is_promised: bool = False
-    """True if the acknowledgement holds over every switch."""
+    """True if the acknowledged message survives every switch."""
     is_rolled_back: bool = False
 
 
 class ReplicatedChecker(FencingChecker, DeliveryChecker):
-    """`routes` says which endpoints get what is published on a topic, `local` which of them have no copies.
+    """`routes` returns the endpoints of a topic, `local` the endpoints without copies.
 
-    Where a lease decides who is active, what was acknowledged as degraded outlives every switch as well: there is none
-    to a router that has not got it (REPL-8). What is at one router only is delivered when that one is active again.
+    With a lease, messages acknowledged as degraded also survive every switch, because a router without these messages
+    does not become active (REPL-8). Messages at one router only are delivered when that router is active again.
     """
 
     def __init__(self, routes: dict[bytes, list[str]], *, has_lease: bool, local: frozenset[str] = frozenset()) -> None:
@@ -38,14 +38,15 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
         DeliveryChecker.__init__(self, routes)
         self.outcomes: dict[int, int] = {}
         self.is_excused = False
-        """An operator has made a router active while the other one was degraded: transactions may be torn by that."""
+        """True if an operator made a router active while the other one was degraded, which may tear transactions."""
         self._has_lease = has_lease
         self._local = local
         self._promises = {OUTCOME_SYNC, OUTCOME_DEGRADED} if has_lease else {OUTCOME_SYNC}
         self._published: dict[Key, _Published] = {}
         self._firm: set[Key] = set()
-        """Transactions, by publisher and number, that are the same at both routers (REPL-10): what they publish or
-        consume is in part replicated."""
+        """Transactions, by publisher and number, that are the same at both routers (REPL-10): some of the messages they
+        publish or consume are replicated.
+        """
         self._firsts: dict[str, dict[Key, dict[int, int]]] = {}
         """By endpoint: delivered messages, with their ids and the number of the delivery. A message has several ids
         if a replaced router had not acknowledged it, so that it was published again to the other router."""
@@ -80,10 +81,10 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
         for number in numbers:
             key = (publisher, number)
             if (publisher, self._published[key].transaction) not in self._firm:
-                continue  # a router that was replaced may have done it all the same
+                continue  # a replaced router may have delivered the message before
             self._published[key].is_rolled_back = True
             if not self.is_excused:
-                self.require_absent([key], "was rolled back then")
+                self.require_absent([key], "was rolled back")
 
     # Consumers
 
@@ -121,7 +122,7 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
     def finish_first(self) -> None:
         """One router was active, and all its messages are consumed."""
         promised = ((key, each.topic) for key, each in self._published.items() if each.is_promised)
-        self.require_delivered(promised, "were acknowledged for good", except_by=self._local)
+        self.require_delivered(promised, "were acknowledged as synchronous", except_by=self._local)
         for endpoint, firsts in self._firsts.items():
             if endpoint not in self._local:
                 self._finish_order(endpoint, firsts)
@@ -138,7 +139,7 @@ class ReplicatedChecker(FencingChecker, DeliveryChecker):
                 newest[publisher] = (number, min(later))
 
     def finish(self, plant: "ReplicatedPlant") -> None:
-        """Then the other one was: what only that one had has come as well."""
+        """Called after the other router was active: its exclusive messages must also have been delivered."""
         acknowledged = ((key, each.topic) for key, each in self._published.items() if each.is_acknowledged)
         self.require_delivered(acknowledged, "were acknowledged by one router")
         for endpoint, keys in self._owed.items():

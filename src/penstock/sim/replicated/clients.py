@@ -1,4 +1,4 @@
-"""Clients of a simulated pair, and its publishers; they speak the protocol with code of their own."""
+"""Clients of a simulated pair, and its publishers; with their own implementation of the protocol."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,10 +34,10 @@ WINDOW = 50
 BATCH_MAX = 4
 TRANSACTION_NS_MAX = 100 * NS_PER_MS
 WANTED = (MESSAGE_WANTS_SYNC,) * 8 + (MESSAGE_WANTS_ASYNC, 0)
-"""Counts where publishers decide."""
+"""Used if publishers choose the replication mode."""
 
 WANTED_TOGETHER = (MESSAGE_WANTS_SYNC, MESSAGE_WANTS_ASYNC, 0)
-"""Within transactions."""
+"""The same choice within transactions."""
 
 
 class Client:
@@ -93,7 +93,7 @@ class Client:
             self._end.link.end()
 
     def say(self, request: type, *fields: Any) -> int:
-        """A request; its number."""
+        """Send a request and return its number."""
         self._request += 1
         if self._end is not None:
             number = self._request
@@ -146,7 +146,7 @@ class Client:
 
 
 class SimPublisher(Client):
-    """Publishes bursts, some of them as transactions, and sends again what was not acknowledged."""
+    """Publishes bursts, some of them as transactions, and repeats unacknowledged messages."""
 
     def __init__(self, plant: "ReplicatedPlant", number: int) -> None:
         super().__init__(plant, f"p{number}")
@@ -157,7 +157,7 @@ class SimPublisher(Client):
         self._next = 1
         self._transaction = 0
         self._committing: tuple[int, list[int]] | None = None
-        """(transaction, its numbers) whose end is not known."""
+        """(transaction, its numbers) with an unknown outcome."""
         self._commit_request = 0
         self._together: list[int] = []
         """Numbers of a transaction that is open."""
@@ -171,7 +171,7 @@ class SimPublisher(Client):
 
     def lost(self) -> None:
         self._handle = 0
-        self.plant.checker.rolled_back(self.id, self._together)  # its commit was not asked for
+        self.plant.checker.rolled_back(self.id, self._together)  # the commit was not requested
         self._together = []
 
     @property

@@ -23,7 +23,7 @@ FORWARDED = b"b.one"
 
 
 class _Consuming(msgspec.Struct, frozen=True):
-    """A transaction whose end is not known."""
+    """A transaction with an unknown outcome."""
 
     transaction: int
     number: int

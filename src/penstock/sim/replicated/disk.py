@@ -1,4 +1,4 @@
-"""The journal of a simulated router of a pair: its records, of which the newest are not yet durable."""
+"""The journal of a simulated router of a pair; its newest records are not yet durable."""
 
 from collections.abc import Callable
 

@@ -64,7 +64,7 @@ class ReplicatedFaultSchedule(FaultSchedule):
     # Crashes
 
     def _crash_for(self, node: Any, away_ns: int = 0, *, soon: bool = False) -> None:
-        """Crash a node; its outage lasts `away_ns` at least."""
+        """Crash a node for at least `away_ns`."""
         if not self.is_running or not node.is_up:
             return
         self.crashes += 1

@@ -43,7 +43,7 @@ SETTLING_NS_MAX = 10 * NS_PER_SECOND
 """Maximal time from the last fault until all faults are over, and from the last message until all are consumed."""
 
 LINK_TIMEOUT_NS = 150 * NS_PER_MS
-"""A link on which nothing arrives for so long is ended."""
+"""Silence after which a link is ended."""
 LINK_POLL_NS = 10 * NS_PER_MS
 
 TOPICS = (b"a.one", b"a.two", b"b.one")
@@ -55,14 +55,14 @@ ReplicateBy = Literal["endpoint", "publisher", "topic"]
 
 
 class ReplicatedOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one plant from another."""
+    """Options of a plant."""
 
     has_lease: bool = True
     lease_ms: int = 300
     drift_ppm: int = 10_000
     replicate_by: ReplicateBy = "endpoint"
     local: bool = False
-    """True: not everything is replicated, where endpoints or topics decide."""
+    """True: if endpoints or topics decide, some messages are not replicated."""
     degrade: Literal["after", "never"] = "after"
     degrade_after_ms: int = 100
     matching: Literal["secondary", "primary"] = "secondary"
@@ -123,7 +123,7 @@ class ReplicatedOptions(msgspec.Struct, kw_only=True):
         return LOCAL if self.local and self.replicate_by == "endpoint" else frozenset()
 
     def treatment(self, topic: bytes, flags: int) -> int:
-        """The treatment of a message (REPL-2)."""
+        """Return the replication mode of a message (REPL-2)."""
         match self.replicate_by:
             case "publisher" if flags == 0:
                 return TREATMENT_NONE
@@ -204,7 +204,7 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
 
     def sends(self, node: PairNode) -> None:
         """A router delivers or acknowledges."""
-        self.checker.require(node.may_speak(), f"{node.name} is not active, and speaks to clients")
+        self.checker.require(node.may_speak(), f"{node.name} is not active, but sends to clients")
         self.step()
 
     def noted(self, note: Noted) -> None:
@@ -256,7 +256,7 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
         self._connect_routers()
 
     def settle(self) -> None:
-        """Let the routers find together and everything be consumed, first by one router and then by the other."""
+        """Let the routers reconnect and all messages be consumed, first at one router and then at the other."""
         self._operate()
         for consumer in self.consumers:
             consumer.hurry()
@@ -286,7 +286,7 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
         while self.world.now_ns() < end_ns and trouble():
             self.run(10 * STEP_NS)
         why = trouble()
-        self.checker.require(not why, f"{why}, though all is well")
+        self.checker.require(not why, f"{why}, in a healthy plant")
 
     def _trouble(self) -> str:
         active = [node for node in self.routers if node.is_active()]
@@ -297,12 +297,12 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
     def _unfinished(self) -> str:
         waiting = {each.name: len(each.waiting) for each in self.publishers if each.waiting}
         if waiting:
-            return f"not everything is acknowledged: {waiting}"
+            return f"unacknowledged messages remain: {waiting}"
         if any(each.is_committing for each in [*self.publishers, *self.consumers]):
             return "a transaction has not ended"
         # Messages that only the other router has were given up by an operator's order.
         kept = {node.name: node.message_count() for node in self.routers if node.is_active() or self.options.has_lease}
-        return f"not everything is consumed and forgotten: {kept}" if any(kept.values()) else self._trouble()
+        return f"messages remain after everything was consumed: {kept}" if any(kept.values()) else self._trouble()
 
     def _operate(self) -> None:
         """Without a lease, act as the operator who makes one router active."""
@@ -333,5 +333,5 @@ class ReplicatedPlant(Plant[ReplicatedOptions, ReplicatedSummary]):
 run_replicated_seed = SeedRun(
     "replicated",
     ReplicatedPlant.draw,
-    "what was acknowledged as synchronous was delivered over every switch, in order; repeats were flagged",
+    "messages acknowledged as synchronous were delivered over every switch, in order; redeliveries were flagged",
 )

@@ -261,7 +261,7 @@ class Subscriber(Application):
                 self._refused(session, message)
 
     def _again(self, session: Session) -> None:
-        """There is nothing to have here yet."""
+        """The agent cannot serve the request yet: disconnect and retry."""
         self.drop(session)
         if session is self.moving:
             self.moving = None

@@ -23,7 +23,7 @@ LENGTH_SIZE = 4
 
 
 class TreeChecker(Checker):
-    """Sees what applications get, links carry and disks have."""
+    """Observes deliveries to applications, bytes on links and records on disks."""
 
     def __init__(self, plant: "TreePlant") -> None:
         self.plant = plant
@@ -50,11 +50,11 @@ class Story(msgspec.Struct, eq=False):
     gone: list[tuple[int, int]] = []
     conflated: int = 0
     revoked_at: dict[str, int] = {}
-    """Number of messages before it, by pattern."""
+    """Number of messages before the start of the story, by pattern."""
 
 
 class StoryChecker(TreeChecker):
-    """TREE-1, 5: order, exactly once, or a receipt; TREE-6: nothing after authority is gone."""
+    """TREE-1, 5: each message in order and exactly once, or a receipt; TREE-6: no message after a revocation."""
 
     def __init__(self, plant: "TreePlant") -> None:
         super().__init__(plant)
@@ -78,12 +78,12 @@ class StoryChecker(TreeChecker):
         story.messages.append(message)
 
     def diverged(self, subscriber: Subscriber, subscription: Subscription, info: Diverged) -> None:
-        """A receipt: what came of that term is no part of the stream."""
+        """A receipt: the delivered messages of that term are not part of the stream."""
         story = self.stories[subscriber.name, subscription.stream]
         self.diverged_count += 1
         for each in story.messages:
             is_newer = each.sequence >= info.first and each.term > info.term
-            self.require(not is_newer, f"{subscriber.name}: {each.sequence} of a newer term is taken back: {info}")
+            self.require(not is_newer, f"{subscriber.name}: {each.sequence} of a newer term is withdrawn: {info}")
         story.messages = [each for each in story.messages if each.sequence < info.first]
 
     def gone(self, subscriber: Subscriber, info: Gone) -> None:
@@ -120,6 +120,8 @@ class StoryChecker(TreeChecker):
         got = {each.sequence: each for each in story.messages}
         last = story.messages[-1].sequence if story.messages else story.began
         for each in story.messages:
+            if story.revoked_at and (each.sequence not in truth or truth[each.sequence].term > each.term):
+                continue  # the stream diverged when the subscriber was no longer told about it
             self.require(each.sequence in truth, f"{where}: {each.sequence} is in no journal")
             self.require(truth[each.sequence].payload == each.payload, f"{where}: {each.sequence} is another message")
         is_whole = not story.revoked_at and not subscription.is_refused
@@ -146,7 +148,7 @@ class StoryChecker(TreeChecker):
 
 
 class PublisherChecker(TreeChecker):
-    """Each message is in the stream once, in its publisher's order; what was acknowledged is there."""
+    """Each message is in the stream once, in its publisher's order; no acknowledged message is missing."""
 
     def finish(self, plant: "TreePlant") -> None:
         found: dict[int, list[int]] = defaultdict(list)
@@ -161,10 +163,11 @@ class PublisherChecker(TreeChecker):
             per_stream[publisher_id, stream] = number
         for publisher in plant.publishers:
             numbers = sorted(found[publisher.publisher_id])
-            self.require(len(numbers) == len(set(numbers)), f"{publisher.name}: a message is there twice")
+            self.require(len(numbers) == len(set(numbers)), f"{publisher.name}: the stream has a message twice")
             count = len(publisher.messages)
             self.require(
-                numbers == list(range(1, count + 1)), f"{publisher.name}: of {count} messages there are {len(numbers)}"
+                numbers == list(range(1, count + 1)),
+                f"{publisher.name}: the stream has {len(numbers)} of {count} messages",
             )
             self.require(
                 publisher.acknowledged == count, f"{publisher.name}: {publisher.acknowledged} of {count} acknowledged"
@@ -172,7 +175,7 @@ class PublisherChecker(TreeChecker):
 
 
 class ShapeChecker(TreeChecker):
-    """TREE-4: no lasting cycle; after the faults everybody is rooted, in one tree."""
+    """TREE-4: no lasting cycle; after the faults all agents are rooted in one tree."""
 
     def __init__(self, plant: "TreePlant") -> None:
         super().__init__(plant)
@@ -208,8 +211,9 @@ class ShapeChecker(TreeChecker):
 
 
 class CatchUpChecker(TreeChecker):
-    """TREE-5: in a tree that is whole, whoever asks from the past gets on, and to live. How long that takes depends on
-    how much there is, and on who else asks; to be left without anything new is another matter."""
+    """TREE-5: in an intact tree, a subscriber that starts in the past makes progress until it is live. The duration
+    depends on the amount of data and on other subscribers, but a pause without progress is bounded.
+    """
 
     def __init__(self, plant: "TreePlant") -> None:
         super().__init__(plant)
@@ -231,7 +235,9 @@ class CatchUpChecker(TreeChecker):
                 if subscriber.progress > far:
                     far, since_ns = subscriber.progress, now_ns
                 self._waits[subscriber.name] = far, since_ns
-                self.require(now_ns - since_ns < CATCH_UP_NS_MAX, f"{subscriber.name} waits in a tree that is whole")
+                self.require(
+                    now_ns - since_ns < CATCH_UP_NS_MAX, f"{subscriber.name} makes no progress in an intact tree"
+                )
 
 
 class InfostreamChecker(TreeChecker):

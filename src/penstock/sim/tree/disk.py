@@ -1,4 +1,4 @@
-"""The disk of a root or standby of a simulated tree: each stream's packets, of which the newest are not durable."""
+"""The disk of a root or standby of a simulated tree: the packets of each stream; the newest ones are not durable."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ TAIL_HALF_SIZE = 256 * 1024
 
 
 class TreeDisk:
-    """Survives crashes of its process, which tear off packets that are not synced."""
+    """Survives crashes of its process, which lose unsynced packets."""
 
     def __init__(self, world: World, randomness: SeededRandomness, *, is_synced: bool) -> None:
         self.infos: dict[int, StreamInfo] = {}
@@ -43,7 +43,7 @@ class TreeDisk:
             self.stores[info.number] = SimulatedRecords(self._world, self._randomness, SYNC_NS_MAX)
 
     def append(self, instruction: Append, done: Callable[[Appended], None]) -> None:
-        """`done` is called when it is written, or synced, as the tree is configured."""
+        """`done` is called when the packet is written or synced, as configured."""
         store = self.stores[instruction.stream]
         if instruction.cut_after is not None:
             store.cut_after(instruction.cut_after)
@@ -62,8 +62,9 @@ class TreeDisk:
             self._world.after(0, store.unless_crashed(lambda: done(appended)))
 
     def _put(self, packets: bytes) -> None:
-        """Write to the tail, as a store does. Recovery need not find it: a crash that tears it off loses as much as
-        a failed machine."""
+        """Write to the tail, as a store does. Recovery may miss the tail: a crash that loses the tail equals a
+        failed machine.
+        """
         if not self.tail.has_room(len(packets)):
             self.tail.turn()
         self.tail.write(packets)

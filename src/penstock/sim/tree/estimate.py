@@ -1,7 +1,8 @@
-"""Requirements of a large tree: the same cores, with one subscriber at each leaf that stands for all of the leaf's.
+"""Requirements of a large tree: the same cores, with one subscriber at each leaf that represents all subscribers of the
+leaf.
 
-The agents are all there, each with its links; a leaf sends every message once for each subscriber that its one stands
-for, one after another through its line. So times are those of the last subscriber, and bytes are those of all.
+All agents and their links are simulated. A leaf sends every message once per represented subscriber, one after another
+over its link. So times are those of the last subscriber, and bytes are the sum over all.
 """
 
 import msgspec
@@ -39,7 +40,7 @@ class TreeEstimate(msgspec.Struct, kw_only=True):
     """Time from the publisher to the last of all subscribers."""
     fan_out_ms_max: float
     first_ms_p50: float
-    """To the first subscriber of all."""
+    """Time from the publisher to the first subscriber."""
     agent_link_bytes_per_s: float
     """Load of the busiest link between two agents."""
     leaf_bytes_per_s: float
@@ -111,7 +112,7 @@ class EstimatedTree(TreePlant):
         return state.bytes_out / max(1, state.packets_out)
 
     def begin_measuring(self) -> None:
-        """Begin to measure, when all subscribers are served."""
+        """Start the measurement when all subscribers are served."""
         self._is_measuring = True
         self._bytes_before = self._link_bytes()
         self._began_ns = self.world.now_ns()

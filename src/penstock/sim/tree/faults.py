@@ -66,7 +66,7 @@ class TreeFaultSchedule(FaultSchedule):
         ):
             self.takeovers += 1
             plant.is_taken_over = True
-            self._log("the root dies for good")
+            self._log("the root dies for ever")
             root.crash()
             if plant.options.promotes_by_hand:
                 self._promote(standby)
@@ -93,7 +93,7 @@ class TreeFaultSchedule(FaultSchedule):
         if links:
             one, other = (end.party.name for end in self.randomness.choose(links).ends)
             self.cuts += 1
-            self._log(f"nothing gets from {one} to {other}")
+            self._log(f"the link from {one} to {other} is cut")
             self._plant.network.cut(one, other)
             self._world.after(self.randomness.below(CUT_NS_MAX), lambda: self._plant.network.mend(one, other))
 

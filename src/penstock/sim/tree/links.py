@@ -9,7 +9,7 @@ from penstock.sim.link import LinkEnd, OrderedLink
 from penstock.sim.world import World
 
 WINDOW_SIZE = 16_384
-"""Bytes that are on their way at most: what sockets buffer."""
+"""Maximum bytes in flight: the size of the socket buffers."""
 CHUNK_SIZE = 4_096
 DELAY_NS_MAX = 2 * NS_PER_MS
 FAST_BYTES_PER_S = 50_000_000
@@ -32,7 +32,7 @@ class LinkedProcess(Protocol):
     def received(self, link: int, data: bytes) -> None: ...
 
     def ended(self, link: int) -> None:
-        """The link is gone."""
+        """Called when the link has ended."""
         ...
 
 
@@ -46,7 +46,7 @@ class TreeEnd(LinkEnd[bytes]):
         self._is_closing = False
 
     def pump(self) -> None:
-        """Send what the party has, as far as the other end takes it."""
+        """Send the party's data, as far as the other end has room."""
         while self.is_open and self.bytes_in_flight < WINDOW_SIZE:
             data = self.party.send(self.number, CHUNK_SIZE)
             if not data:
@@ -56,7 +56,7 @@ class TreeEnd(LinkEnd[bytes]):
             self.link.break_off(self)
 
     def close(self) -> None:
-        """End the link when everything is sent."""
+        """End the link after all data is sent."""
         self._is_closing = True
         self.pump()
         if self.is_open:

@@ -40,7 +40,7 @@ def topics_of(stream: str) -> list[str]:
 
 
 class Taste:
-    """A want, and the same as a function that shares nothing with the tree's matching."""
+    """An interest, and an equivalent function that is independent of the tree's matching."""
 
     def __init__(self, stream: str, name: str = "*", kind: str = "*", level_min: int = 0) -> None:
         self.stream, self.name, self.kind, self.level_min = stream, name, kind, level_min

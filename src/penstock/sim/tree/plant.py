@@ -33,12 +33,14 @@ from penstock.wire import decode
 STEP_NS = 100 * NS_PER_MS
 SETTLE_NS = 2 * NS_PER_SECOND
 SETTLE_NS_PER_LEVEL = NS_PER_SECOND // 4
-"""Within this, and this more for each level, the tree is whole again after the last fault."""
+"""Maximum recovery time of the tree after the last fault, plus this time for each level."""
+CATCH_UP_NS = 60 * NS_PER_SECOND
+"""A subscriber below many agents catches up slowly: every portion passes all of them."""
 LEVELS_MAX = 20
 
 
 class TreePlantOptions(msgspec.Struct, kw_only=True):
-    """Everything that distinguishes one tree from another."""
+    """Options of a tree."""
 
     agents: int = 6
     fan_out: int = 3
@@ -48,7 +50,7 @@ class TreePlantOptions(msgspec.Struct, kw_only=True):
     messages_per_s: int = 200
     history_bytes: int = 1_048_576
     payload_size: int = 0
-    """Bytes that messages are longer than they need be: so that histories are too short."""
+    """Padding of messages in bytes; larger messages shorten the histories."""
     queue_packets: int = 64
     persist: str = "synced"
     standby: bool = False
@@ -258,7 +260,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.stories.delivered(subscriber, subscription, message)
 
     def published(self, publisher: Publisher) -> None:
-        """The newest of its messages, for callers that need its time."""
+        """Called after each publication, for plants that need its time."""
 
     def gone(self, subscriber: Subscriber, info: Gone) -> None:
         self.stories.gone(subscriber, info)
@@ -276,7 +278,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
 
     def revoke(self, subscriber: Subscriber) -> None:
         stream = self._randomness.choose(self.stream_names)
-        event = Revoke(subscriber.name, (f"{stream}.>",), "no longer paid for")
+        event = Revoke(subscriber.name, (f"{stream}.>",), "the entitlement has ended")
         self.world.log.write(self.world.now_ns(), "plant", f"revokes {event}")
         self._revoked[subscriber.name] = event
         for node in self.agents:
@@ -329,7 +331,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.world.after(pick.below(5 * NS_PER_SECOND // self.options.messages_per_s), self._publish)
 
     def settle(self) -> None:
-        """Wait until the tree is whole and all subscribers have caught up."""
+        """Wait until the tree is intact and all subscribers have caught up."""
         for subscriber in self.subscribers:
             if not subscriber.is_up:
                 subscriber.start()
@@ -340,8 +342,9 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self._let_catch_up()
 
     def _let_catch_up(self) -> None:
-        """Wait as long as subscribers make progress, but at most as long as the run has taken."""
-        before, until_ns = -1, 2 * self.world.now_ns()
+        """Wait as long as subscribers make progress, but at most as long as the run has taken, or CATCH_UP_NS."""
+        now_ns = self.world.now_ns()
+        before, until_ns = -1, now_ns + max(now_ns, CATCH_UP_NS)
         while (progress := sum(each.progress for each in self.subscribers)) > before and self.world.now_ns() < until_ns:
             before = progress
             self.run(SETTLE_NS_PER_LEVEL)
@@ -368,6 +371,6 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
 run_tree_seed = SeedRun(
     "tree",
     TreePlant.draw,
-    "every subscriber got what it wanted once and in order, or was told; the tree is whole again",
+    "every subscriber received each matching message once and in order, or a receipt; the tree is intact again",
     seconds=3.0,
 )

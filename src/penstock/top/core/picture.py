@@ -16,7 +16,7 @@ class State(StrEnum):
     """The node works, but lacks something: its feed, its synchronisation, the administration server."""
 
     FAILED = "failed"
-    """The node answers that it does not work."""
+    """The node reports that it is not working."""
 
     FAILING = "failing"
     """The node fails repeatedly, and its supervisor restarts it with growing pauses."""

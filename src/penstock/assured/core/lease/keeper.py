@@ -5,14 +5,12 @@ waiting ──(fit, bound to nobody)──► asking ──(majority)──► h
 Safety rules:
 
 - A router asks the other voters first, and gives itself its own vote only when one of them has agreed: a failed claim
-    leaves nothing behind at its own voter and disturbs no holder. When a voter is bound to the other router, this
-router
-    gives way: its own vote is free for the holder, which needs one of the two other votes.
+  leaves nothing behind at its own voter and disturbs no holder. When a voter is bound to the other router, this router
+  gives way: its own vote is free for the holder, which needs one of the two other votes.
 - When a voter becomes reachable, the router asks at once, because the earlier question was dropped. A holder that
-    restarts gets the lease back without waiting for the next round, because the voters are bound to it.
+  restarts gets the lease back without waiting for the next round, because the voters are bound to it.
 - Each time a router becomes the holder, it uses a new epoch, even if it was the last holder.
-- It acts as the holder until `holding_ns` after the time of its request, counted by rounds that a majority has
-granted.
+- It acts as the holder until `holding_ns` after the time of its request, counted by rounds that a majority has granted.
 """
 
 import msgspec

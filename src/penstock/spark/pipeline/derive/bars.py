@@ -189,8 +189,8 @@ def tick_bars(size: int = 100, name: str = "bar_tick") -> CountedBars:
 
 
 def bars_of(trades: "DataFrame") -> "DataFrame":
-    """Return the bars of trades with their alterations, their `bar`, and the position that completed the bar, or
-    null.
+    """Return the bars of `trades`, which has the columns `alterations`, `bar` and `completed` (position that completed
+    the bar, or null).
     """
     from pyspark.sql import functions as f
 
