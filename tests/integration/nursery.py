@@ -1,9 +1,10 @@
-"""Commands as forks of one process that has imported them all: most spend more time on that than on what is tested.
+"""Commands as forks of one process that has imported all of them, because most commands spend more time on imports than
+on the tested work.
 
-A fork is a process like any other, with its own descriptors, directory, environment and end; what it does not show is
-that the command imports all that it needs, which those show that are executed (command_kit.COMMAND).
+A fork is a complete process, with its own descriptors, directory, environment and exit status. A fork does not test
+that the command imports everything it needs; commands that are executed do (command_kit.COMMAND).
 
-Run as a script, this is the process that is forked; it ends with the socket that it is asked by.
+Run as a script, this module is the forked process. The process ends when the socket for its requests is closed.
 """
 
 import atexit

@@ -138,7 +138,10 @@ class Traffic:
         self._is_over = True
         for thread in self._publishing:
             thread.join(PATIENCE_SECONDS)
-        wait_until(lambda: self._failed or len({each[:2] for each in self.came}) >= self.count, "what was published")
+        wait_until(
+            lambda: self._failed or len({each[:2] for each in self.came}) >= self.count,
+            "all messages",
+        )
         self._is_drained = True
         self._consuming.join(PATIENCE_SECONDS)
         assert not self._failed

@@ -72,8 +72,8 @@ class PlantOptions(msgspec.Struct, frozen=True):
     """Further nodes, as the document writes them."""
 
     sync: str = "active_lost_ms = 3000"
-    """Lines of the feed's [feed.sync]. On a loaded machine processes are silent for long; a dead one is noticed by its
-    connections."""
+    """Lines of the feed's [feed.sync]. The timeout is long, because processes are slow on a loaded machine; the end of
+    a process is detected by its connections."""
 
 
 class TestPlant:

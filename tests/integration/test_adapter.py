@@ -219,7 +219,7 @@ def test_garbage_on_every_port_changes_nothing(tmp_path: Path) -> None:
         before = adapter.status()
         wait_for(
             lambda: adapter.status().streams[0].next_message_sequence > before.streams[0].next_message_sequence + 1_000,
-            "messages go on",
+            "further messages",
         )
         assert adapter.status().term == before.term  # no discontinuity
         assert b"packets_dropped" in adapter.page("/metrics")
@@ -238,9 +238,7 @@ def test_whoever_asks_for_packets_without_end_does_not_hold_up_the_data(tmp_path
             for port in udp_ports_of(adapter.pid):
                 for _ in range(2_000):
                     asking.sendto(request, ("127.0.0.1", port))
-        wait_for(
-            lambda: adapter.status().streams[0].next_source_sequence > start + 10_000, "the data goes on", seconds=8
-        )
+        wait_for(lambda: adapter.status().streams[0].next_source_sequence > start + 10_000, "further data", seconds=8)
 
 
 @pytest.mark.spec("ADM-2")
@@ -271,19 +269,19 @@ def test_an_adapter_whose_disk_takes_nothing_more_goes_on_and_says_so(tmp_path: 
         assert adapter.status().journal_trouble == ""
         _, hard = resource.prlimit(adapter.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(adapter.pid, resource.RLIMIT_FSIZE, (65_536, hard))
-        wait_for(lambda: adapter.status().journal_trouble != "", "the trouble is told")
+        wait_for(lambda: adapter.status().journal_trouble != "", "the report of the failure")
         before = adapter.status().streams[0].next_message_sequence
-        wait_for(lambda: adapter.status().streams[0].next_message_sequence > before + 1_000, "messages go on")
+        wait_for(lambda: adapter.status().streams[0].next_message_sequence > before + 1_000, "further messages")
         assert b"not recording" in adapter.page("/health")
         resource.prlimit(adapter.pid, resource.RLIMIT_FSIZE, (hard, hard))
-        wait_for(lambda: adapter.status().journal_trouble == "", "it records again")
+        wait_for(lambda: adapter.status().journal_trouble == "", "the adapter to record again")
 
 
 @pytest.mark.spec("FEED-5")
 def test_health_is_readable_as_status_and_as_metrics(tmp_path: Path) -> None:
     with running_feed(tmp_path, 1) as feed:
         (adapter,) = feed.adapters
-        wait_for(lambda: adapter.status().health.messages_per_s > 0, "messages are measured")
+        wait_for(lambda: adapter.status().health.messages_per_s > 0, "a measured message rate")
         status = adapter.status()
         assert 0 < status.health.memory_free <= 1
         assert 0 < status.score <= 1_000
@@ -307,7 +305,8 @@ def test_a_file_is_replayed_like_any_other_source(tmp_path: Path) -> None:
     with running_feed(tmp_path, 1, streams=(replay,)) as feed:
         (adapter,) = feed.adapters
         wait_for(
-            lambda: adapter.status().streams[1].next_source_sequence == generator.next_sequence, "all is converted"
+            lambda: adapter.status().streams[1].next_source_sequence == generator.next_sequence,
+            "full conversion",
         )
         assert adapter.status().streams[1].next_message_sequence > 1_000
 
@@ -397,7 +396,7 @@ def test_a_soupbintcp_server_is_a_source_like_any_other(tmp_path: Path) -> None:
     command = ["feed", "play", "--soup", "--port", str(port), "--messages", "2000", "--symbols", "5", "--speed", "0"]
     with running(*command), running_feed(tmp_path, 1, streams=(soup,)) as feed:
         (adapter,) = feed.adapters
-        wait_for(lambda: adapter.status().streams[1].next_source_sequence > 2_000, "all is converted")
+        wait_for(lambda: adapter.status().streams[1].next_source_sequence > 2_000, "full conversion")
 
 
 def test_sigterm_ends_it_in_order(tmp_path: Path) -> None:
@@ -411,4 +410,4 @@ def test_a_configuration_that_serves_nobody_is_refused(tmp_path: Path) -> None:
         pytest.raises(PenstockError, match="no subscriber could connect"),
         running_feed(tmp_path, 1, service=ServiceConfig()),
     ):
-        raise AssertionError("it was started")
+        raise AssertionError("the adapter was started with an invalid configuration")

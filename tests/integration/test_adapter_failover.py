@@ -69,7 +69,7 @@ def take_until(subscriber: MergingSubscriber, feed: Feed) -> None:
             take_until_true(
                 subscriber,
                 lambda adapter=adapter: adapter.status().streams[0].next_source_sequence == feed.exchange.next_sequence,  # type: ignore[misc]
-                "everything is converted",
+                "the conversion of all messages",
             )
     last = max(each.status().streams[0].next_message_sequence for each in feed.adapters if each.is_running) - 1
     deadline = time.monotonic() + 20
@@ -92,7 +92,7 @@ def test_nothing_is_lost_or_repeated_when_the_active_adapter_is_killed_and_retur
         take_until_true(subscriber, lambda: backup.status().role == "active", "the backup is promoted")
         assert backup.status().term > first_term
         with taking(subscriber):
-            active.start()  # it returns in mid-session, gets the whole state, and is a backup
+            active.start()  # the adapter returns in mid-session, gets the whole state, and is a backup
         take_until_true(
             subscriber,
             lambda: is_synchronised_pair(backup, active),
@@ -114,13 +114,13 @@ def test_a_cut_link_between_adapters_leaves_one_active_and_nothing_lost(tmp_path
         subscriber = feed.subscriber()
         take_for(subscriber, 1_000)
         backup_pid = backup.pid
-        os.kill(backup_pid, signal.SIGSTOP)  # it neither answers nor reads, so its link counts as cut
+        os.kill(backup_pid, signal.SIGSTOP)  # the paused adapter neither answers nor reads, so its link counts as cut
         take_for(subscriber, 5_000)
         os.kill(backup_pid, signal.SIGCONT)
         take_until_true(
             subscriber,
             lambda: is_synchronised_pair(active, backup) or is_synchronised_pair(backup, active),
-            "one is active, the other in step again",
+            "an active adapter, and a backup in step again",
         )
         take_for(subscriber, 1_000)
         take_until(subscriber, feed)

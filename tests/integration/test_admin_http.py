@@ -240,7 +240,7 @@ def test_refusals_have_a_code_and_are_written_down(
         return (name, "refused", code) in [(each.client, each.outcome, each.code) for each in lines]
 
     if "%2" not in path:  # which leads nowhere
-        wait_until(is_written, "a line for it, or one line for several requests of a second")
+        wait_until(is_written, "an audit line for the request, or for several requests of a second")
 
 
 def last_number(root: AdminClient) -> int:

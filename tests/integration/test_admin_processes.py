@@ -186,7 +186,7 @@ def test_the_operator_promotes_and_a_primary_that_is_alive_steps_down(tmp_path: 
         assert is_at(pair.urls[1], "primary", 2)
         options = ("--connect", pair.urls[1], "--credentials", root, "--reason", "once more")
         assert "standby is primary of generation 3" in command("admin", "promote", *options)[1]
-        wait_until(lambda: is_at(pair.urls[0], "standby", 3), "the other to follow")
+        wait_until(lambda: is_at(pair.urls[0], "standby", 3), "the other server to follow")
         said = command("admin", "status", "--connect", pair.urls[0], "--credentials", root)[1]
         assert "primary: standby of generation 3" in said
 

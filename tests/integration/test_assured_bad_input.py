@@ -61,12 +61,12 @@ def test_when_syncs_fail_nothing_more_is_acknowledged_and_everybody_is_told(
                 assert publisher.publish("orders.new", stored[-1], timeout=PATIENCE_SECONDS) == "stored"
             failing.touch()
             publisher.send("orders.new", b"lost, or not")
-            wait_until(lambda: not health(router)[0], "the failure to be told")
-            assert "the disk takes nothing" in health(router)[1]
-            with pytest.raises(RefusedError, match="disk takes nothing"):
+            wait_until(lambda: not health(router)[0], "the report of the failure")
+            assert "the disk accepts no data" in health(router)[1]
+            with pytest.raises(RefusedError, match="disk accepts no data"):
                 client.publisher().publish("orders.new", b"refused", timeout=PATIENCE_SECONDS)
             failing.unlink()
-            with pytest.raises(RefusedError, match="disk takes nothing"):
+            with pytest.raises(RefusedError, match="disk accepts no data"):
                 client.publisher().publish("orders.new", b"refused, too", timeout=PATIENCE_SECONDS)
             assert publisher.unacknowledged == 1
         router.kill()
@@ -90,15 +90,15 @@ def test_a_damaged_or_missing_segment_is_told_and_nothing_is_passed_over_in_sile
         segments[1].write_bytes(content)
         with running("router", "run", "--config", str(router.path)) as refused:
             assert refused.process.wait(PATIENCE_SECONDS) != 0
-            assert segments[1].name in refused.err, "where the damage is"
-        assert segments[1].read_bytes() == content, "nothing was changed"
+            assert segments[1].name in refused.err, "the error names the damaged segment"
+        assert segments[1].read_bytes() == content, "the damaged segment is unchanged"
         content[len(content) // 2] ^= 0xFF
         segments[1].write_bytes(content)
         kept = segments[0].read_bytes()
         segments[0].unlink()
         with running("router", "run", "--config", str(router.path)) as refused:
             assert refused.process.wait(PATIENCE_SECONDS) != 0
-            assert segments[0].name in refused.err, "which file is missing"
+            assert segments[0].name in refused.err, "the error names the missing segment"
         segments[0].write_bytes(kept)
         router.start()
         assert found_in(router) == [b"%500d" % number for number in range(500)]

@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said_and_the_status_tells(tmp_path: Path) -> None:
         assert "stored" not in told
         assert "messages_unmatched" not in told
         with client_of(place) as client, client.publisher() as publisher:
-            with pytest.raises(LocalProtocolError, match="no replication is called 'sync'"):
+            with pytest.raises(LocalProtocolError, match="unknown replication 'sync'"):
                 publisher.publish("orders.new", b"", replication="sync")
             with pytest.raises(LocalProtocolError, match="bytes, not text"):
                 publisher.publish("orders.new", "text")  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_said_and_the_status_tells(tmp_path: Path) -> None:
     assert run_here("router", "status", "--node", f"127.0.0.1:{port}").returncode == 1
     assert run_here("witness", "status", "--node", f"127.0.0.1:{port}").returncode == 1
     (tmp_path / "file").write_text("")
-    assert "no directory can be made there" in refused("router", "run", tmp_path / "file", "--port", port)
+    assert "cannot create the directory" in refused("router", "run", tmp_path / "file", "--port", port)
     plant = tmp_path / "plant.toml"
     plant.write_text('name = "desk"\n[[router]]\nname = "orders"\n')
     assert "this is a plant's document (add --name with one of: orders)" in refused("router", "run", "--config", plant)
@@ -156,7 +156,7 @@ def test_a_plant_with_a_pair_and_an_operator(tmp_path: Path) -> None:
             assert "by an operator's order" in shown
             done("router", "degrade", places[0], "--end")
             wait_until(lambda: "with two: in step" in done("router", "status", plant).stdout, "the end of it")
-            assert "stands by" in refused("router", "degrade", places[1])
+            assert "is the standby" in refused("router", "degrade", places[1])
             assert "is active" in done("router", "switch", places[1]).stdout
             assert publisher.publish("orders.new.AAPL", b"again") == "synchronous"
             assert client.router == "two", "the operator was referred to the other router"

@@ -54,9 +54,9 @@ def test_while_the_disk_is_full_publishers_are_refused_and_nothing_acknowledged_
 
         filling = threading.Thread(target=fill, daemon=True)
         filling.start()
-        wait_until(lambda: "the disk takes nothing" in health(router), "the trouble to be told")
+        wait_until(lambda: "the disk accepts no data" in health(router), "the report of the full disk")
         resource.prlimit(router.pid, resource.RLIMIT_FSIZE, (hard, hard))
-        wait_until(lambda: "the disk takes nothing" not in health(router), "it to be well again")
+        wait_until(lambda: "the disk accepts no data" not in health(router), "the disk to accept data again")
         filling.join(PATIENCE_SECONDS)
         try:
             assert filler.flush(PATIENCE_SECONDS)
@@ -64,7 +64,7 @@ def test_while_the_disk_is_full_publishers_are_refused_and_nothing_acknowledged_
             assert filler.refused
         refused = {number for first, last, _ in filler.refused for number in range(first, last + 1)}
         stored += [9 + number for number in range(1, 1_991) if number not in refused]
-        wait_until(lambda: publish(2_000 + len(stored)), "messages to be taken again")
+        wait_until(lambda: publish(2_000 + len(stored)), "the router to accept messages again")
         router.kill()
         router.start()
         with client.endpoint("orders", prefetch=4_096) as queue:
@@ -72,7 +72,7 @@ def test_while_the_disk_is_full_publishers_are_refused_and_nothing_acknowledged_
             while len(found) < len(stored) and (more := queue.take(4_096, PATIENCE_SECONDS)):
                 found += [int(each.payload) for each in more]
                 queue.ack(more)
-        assert found == stored, "what was acknowledged, once and in order"
+        assert found == stored, "every acknowledged message once, in order"
 
 
 @pytest.fixture
@@ -109,18 +109,18 @@ def test_consumers_relieve_a_full_disk_by_settling(tmp_path: Path, small_disk: P
         while is_stored(len(stored)):
             stored.append(len(stored))
         assert len(stored) > 500
-        assert "the disk takes nothing" in health(router)
+        assert "the disk accepts no data" in health(router)
         with client.endpoint("orders", prefetch=64) as queue:
             first = [each for _ in range(2) for each in _settled(queue)]
             router.kill()
             router.start()
-            assert not is_stored(-1), "it is full after a restart, too"
+            assert not is_stored(-1), "the disk is full after a restart, too"
             rest = []
             while not rest or rest[-1] != stored[-1]:
                 rest += _settled(queue)
         assert sorted({*first, *rest}) == stored
         wait_until(lambda: is_stored(len(stored)), "room for new messages")
-        assert "the disk takes nothing" not in health(router)
+        assert "the disk accepts no data" not in health(router)
         for number in range(len(stored) + 1, len(stored) + 100):
             assert is_stored(number)
 
@@ -150,13 +150,13 @@ def test_a_router_that_stands_by_with_a_full_disk_recovers_by_what_is_consumed(
             for _ in range(200):
                 publisher.send("orders.new", b"%06d" % count * 1_000)
             assert publisher.flush(PATIENCE_SECONDS)
-        wait_until(lambda: "disk of two takes nothing" in health(pair.one), "the active one to hear of it")
+        wait_until(lambda: "disk of two accepts no data" in health(pair.one), "the report at the active router")
         assert [state_of(each) for each in pair.routers] == ["degraded", "degraded"]
         with client.endpoint("orders", prefetch=64) as queue:
             left = count + 201
             while left:
                 left -= len(_settled(queue))
         pair.wait_in_step()
-        assert "takes nothing" not in health(pair.two)
+        assert "accepts no data" not in health(pair.two)
         with client.publisher() as publisher:
             assert publisher.publish("orders.new", b"at both") == "synchronous"

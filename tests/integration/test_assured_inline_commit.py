@@ -273,7 +273,7 @@ def test_what_is_no_frame_ends_the_link_and_nothing_else(router: RouterProcess, 
 def test_a_link_that_ends_while_it_is_served_ends_nothing_else(router: RouterProcess, raw: RawClient) -> None:
     raw.send(raw.frame())
     raw.close()
-    wait_until(lambda: router.status().clients == 0, "the end to be heard of")
+    wait_until(lambda: router.status().clients == 0, "the end of the link at the router")
     check_alive(router, raw.number)
 
 
@@ -334,15 +334,15 @@ def test_when_syncs_fail_on_the_short_way_nothing_more_is_acknowledged(
             failing.touch()
             with pytest.raises((RefusedError, UnreachableError)):
                 numbers.publish(timeout=1.0)
-            wait_until(lambda: not router.status().is_storing, "the failure to be told")
+            wait_until(lambda: not router.status().is_storing, "the report of the failure")
             failing.unlink()
-            with pytest.raises(RefusedError, match="disk takes nothing"):
+            with pytest.raises(RefusedError, match="disk accepts no data"):
                 client.publisher().publish("orders.new", b"refused", timeout=PATIENCE_SECONDS)
         router.kill()
         router.start()
         with client_of(router.place) as client:
             messages = client.endpoints("orders")[0].messages
-            assert messages in (numbers.count, numbers.count + 1), "the one in doubt may be there"
+            assert messages in (numbers.count, numbers.count + 1), "the unacknowledged message may be stored"
             assert found_in(client, messages)[: numbers.count] == list(range(numbers.count))
 
 
@@ -362,12 +362,12 @@ def test_a_disk_that_fails_for_a_while_on_the_short_way(tmp_path: Path, device: 
         with broken_disk(storing._writer, device):
             raw.send(raw.frame())
             if device == FULL:
-                wait_until(lambda: not router.router.status().is_storing, "the trouble to be told")
+                wait_until(lambda: not router.router.status().is_storing, "the report of the failure")
                 assert storing._writer.durable_sequence < storing._writer.next_sequence - 1
             else:
                 wait_until(lambda: storing._writer.durable_sequence == storing._writer.next_sequence - 1)
         assert raw.outcome() == {raw.number: OUTCOME_STORED}, "when it is on the disk, at its place or in a new segment"
-        wait_until(lambda: router.router.status().is_storing, "the disk to be well again")
+        wait_until(lambda: router.router.status().is_storing, "the disk to accept data again")
         while served() < before + INLINE_COUNT:
             raw.send(raw.frame())
             assert raw.outcome() == {raw.number: OUTCOME_STORED}

@@ -59,7 +59,7 @@ def test_all_treatments_go_side_by_side_and_where_nothing_degrades_only_synchron
                 publisher.publish("a.x", b"2", timeout=0.5)
             assert publisher.publish("b.x", b"2") == ASYNC
             assert publisher.publish("c.x", b"2") == NONE
-            assert publisher.unacknowledged, "the synchronous one still waits"
+            assert publisher.unacknowledged, "the synchronous message still waits"
             pair.relay.heal()
             publisher.flush()
             assert publisher.publish("a.x", b"3") == SYNC
@@ -81,7 +81,7 @@ def test_publishers_flags_or_topics_decide_if_configured(tmp_path: Path, by: str
         with client.publisher() as publisher:
             for topic, outcome in (("a.x", SYNC), ("b.x", ASYNC), ("c.x", NONE)):
                 assert publisher.publish(topic, b"", replication=wishes.get(topic, "none")) == outcome
-        wait_until(lambda: counts(pair, 1) == {"everything": 2}, "copies of two")
+        wait_until(lambda: counts(pair, 1) == {"everything": 2}, "copies of two messages")
 
 
 @pytest.mark.spec("REPL-7")
@@ -94,8 +94,8 @@ def test_a_planned_switch_under_load_loses_nothing_and_clients_go_on(tmp_path: P
             assert client.router == name
             pair.wait_in_step()
         traffic.check()
-        assert {each for outcomes in traffic.outcomes for each in outcomes} <= {SYNC, "known"}, "none was degraded"
-        wait_until(lambda: not counts(pair, 0) and not counts(pair, 1), "both to have forgotten what was settled")
+        assert {each for outcomes in traffic.outcomes for each in outcomes} <= {SYNC, "known"}, "no degraded message"
+        wait_until(lambda: not counts(pair, 0) and not counts(pair, 1), "both routers to have deleted settled messages")
         happened = [each.what for each in pair.two.status().happenings]
         assert "active" in happened
         assert "stands_by" in happened
@@ -134,7 +134,7 @@ def test_both_routers_say_so_when_the_disk_of_the_one_that_stands_by_fails(
         assert not active.replication.is_other_storing
         assert active.replication.state == "degraded"
         assert "other_disk_troubled" in [each.what for each in active.happenings]
-        with pytest.raises(RefusedError, match="disk takes nothing"):
+        with pytest.raises(RefusedError, match="disk accepts no data"):
             switch_to(pair.two, force=True)
         pair.one.stop()  # the active router does not wait for a router that cannot take over
 
@@ -189,7 +189,7 @@ def test_a_router_that_stands_still_degrades_the_other_and_is_brought_up_to_date
             for number in range(3_000):
                 publisher.send("orders.new", b"%d" % number)
             publisher.flush()
-            wait_until(lambda: not pair.one.status().replication.is_linked, "the silent one to be given up")  # type: ignore[union-attr]
+            wait_until(lambda: not pair.one.status().replication.is_linked, "the end of the link to the silent router")  # type: ignore[union-attr]
             pair.two.resume()
             pair.wait_in_step()
             assert publisher.publish("orders.new", b"3000") == SYNC
@@ -212,7 +212,7 @@ def test_an_operator_orders_degradation_and_takes_it_back(tmp_path: Path) -> Non
         operator.degrade(end=True)
         pair.wait_in_step()
         assert publisher.publish("orders.new", b"2") == SYNC
-        with client_of(pair.two.place, role="operator") as other, pytest.raises(RefusedError, match="stands by"):
+        with client_of(pair.two.place, role="operator") as other, pytest.raises(RefusedError, match="is the standby"):
             other.degrade()
         with pytest.raises(NotEntitledError, match="operator"):
             client.degrade()
@@ -235,7 +235,7 @@ def test_each_queue_of_the_other_router_has_what_it_wants_by_topic_and_content(t
             assert publish(50, 150) == [SYNC, SYNC]
             assert counts(pair, 1) == {"md": 2, "large": 1}
             pair.relay.cut()
-            wait_until(lambda: publish(60) == ["degraded"], "the pair to be apart")
+            wait_until(lambda: publish(60) == ["degraded"], "a degraded publish after the loss of the link")
             pair.relay.heal()
             pair.wait_in_step()
             operator.create_endpoint(queue_of("md.late", "synchronous"))

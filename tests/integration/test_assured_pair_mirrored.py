@@ -151,7 +151,7 @@ async def say(port: int, name: str, data: bytes) -> None:
 
 
 def rubbish(randomness: random.Random) -> bytes:
-    """Frames that are invalid or out of turn, but no consistent lie: a peer with the pair's secret could send one."""
+    """Frames that are invalid or unexpected. Valid but false frames are not tested: the peer has the pair's secret."""
     frames = [
         PAIR.encode(Standing("one", "active", 1), 2**20),
         PAIR.encode(Standing("two", "active", 2**24 - 1), 2**20),
@@ -179,7 +179,7 @@ def test_strangers_and_rubbish_on_the_link_end_and_the_pair_goes_on(tmp_path: Pa
                 raw.sendall(randomness.randbytes(randomness.randrange(1, 300)))
         with client.publisher() as publisher:
             assert publisher.publish("orders.new", b"0") == SYNC
-            for _ in range(ROUNDS):  # a peer that passes for the other router replaces the link, and sends garbage
+            for _ in range(ROUNDS):  # a peer with the other router's name replaces the link, and sends garbage
                 asyncio.run(asyncio.wait_for(say(port, "one", rubbish(randomness)), 60))
             pair.wait_in_step()
             assert publisher.publish("orders.new", b"1") in (SYNC, "degraded")
@@ -187,7 +187,7 @@ def test_strangers_and_rubbish_on_the_link_end_and_the_pair_goes_on(tmp_path: Pa
 
 
 def test_a_pair_is_configured_as_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no router of its own pair"):
+    with pytest.raises(ConfigurationError, match="not in the routers of its own pair"):
         router_config(tmp_path, name="three", pair=LivePairConfig(routers=("one", "two")))
     with pytest.raises(ConfigurationError, match="is not an address"):
         LivePairConfig(routers=("one", "two"), clients="nowhere")

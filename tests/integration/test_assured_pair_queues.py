@@ -25,7 +25,7 @@ def test_queues_of_a_pair_are_those_of_the_active_router(tmp_path: Path) -> None
     with PairOfRouters(tmp_path) as pair:
         switch_to(pair.two)
         pair.wait_in_step()
-        both = ",".join(pair.places)  # the one that stands by is named first
+        both = ",".join(pair.places)  # the standby is named first
         done("create", both, "fills", "fills.>", "--replication", "synchronous")
         done("publish", both, "fills.new", "one")
         with client_of(*pair.places) as client, client.endpoint("fills") as queue:
@@ -47,7 +47,7 @@ def test_a_router_that_stands_by_changes_nothing_and_says_so(tmp_path: Path) -> 
         standby = pair.two.place
         found = run_here("queue", "create", standby, "fills", "fills.>")
         assert found.returncode != 0
-        assert "this router stands by" in found.stderr
+        assert "this router is the standby" in found.stderr
         assert f"is at {pair.one.place}" in found.stderr
         with client_of(standby, role="operator") as operator:
             for change in (
@@ -58,7 +58,7 @@ def test_a_router_that_stands_by_changes_nothing_and_says_so(tmp_path: Path) -> 
                 operator.publisher,
                 lambda: operator.endpoint("orders"),
             ):
-                with pytest.raises(RefusedError, match="stands by") as refused:
+                with pytest.raises(RefusedError, match="is the standby") as refused:
                     change()
                 assert refused.value.peer_code == "not_active"
                 assert pair.one.place in str(refused.value)
@@ -104,9 +104,12 @@ def test_repl_3_an_endpoint_that_one_router_lacks_is_named_and_what_it_has_stays
         assert "fills: 1 message stays behind at the other router" in switched.stdout
         pair.wait_in_step()
         switch_to(pair.one)
-        wait_until(lambda: [state_of(each) for each in pair.routers] == ["degraded", "degraded"], "what is alone there")
+        wait_until(
+            lambda: [state_of(each) for each in pair.routers] == ["degraded", "degraded"],
+            "degradation for an endpoint without copies",
+        )
         done("create", pair.two.place, "fills", "fills.>", "--replication", "synchronous")
         pair.wait_in_step()
-        wait_until(lambda: "fills: 1 message" in done("list", pair.two.place), "what was there before")
+        wait_until(lambda: "fills: 1 message" in done("list", pair.two.place), "the message that stayed behind")
         with client_of(*pair.places) as client, client.publisher() as publisher:
             wait_until(lambda: publisher.publish("fills.new", b"two") == "synchronous", "copies")

@@ -110,7 +110,7 @@ def test_what_is_not_mirrored_is_not_taken_over(tmp_path: Path, stack: ExitStack
         return {each.endpoint.name for each in status.endpoints} if is_told or mirror == "endpoints" else set()
 
     expected = {"notes", "dead", "made"} if mirror == "endpoints" else {"notes", "dead"}
-    wait_until(lambda: names() == expected, "the endpoint to be told of")
+    wait_until(lambda: names() == expected, "the report about the endpoint")
     assert "cannot be checked" in refusal(scene.pair.two.place, boss)
 
 

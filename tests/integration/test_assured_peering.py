@@ -110,7 +110,7 @@ def test_a_link_that_is_silent_or_ended_is_made_again_and_frames_that_are_too_lo
                 await one.wait(lambda: one.link == 1)
                 await asyncio.to_thread(relay.cut)
                 await one.wait(lambda: not one.link)
-                assert two.link == 1, "which is more patient"
+                assert two.link == 1, "the other router has the longer timeout"
                 relay.heal()
                 await one.wait(lambda: one.link == 2)
                 await two.wait(lambda: two.link == 2)

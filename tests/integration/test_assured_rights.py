@@ -134,7 +134,7 @@ def test_who_has_no_token_is_refused_and_who_is_revoked_is_put_out(scene: Scene)
         publisher = alice.publisher()
         publisher.publish("app.notes.desk", b"1", timeout=PATIENCE_SECONDS)
         scene.log_in("boss").revoke("alice", "left the firm")
-        wait_until(lambda: alice.is_over, "alice to be put out")
+        wait_until(lambda: alice.is_over, "the end of alice's session")
         with pytest.raises(PenstockError, match="left the firm"):
             publisher.publish("app.notes.desk", b"2")
 

@@ -118,7 +118,7 @@ def test_an_acknowledged_message_survives_kill_9(tmp_path: Path) -> None:
             assert not failed
         with client.endpoint("orders", prefetch=acknowledged) as queue:
             messages = taken(queue, acknowledged)
-        assert [number_of(each) for each in messages] == list(range(acknowledged)), "each once, in order"
+        assert [number_of(each) for each in messages] == list(range(acknowledged)), "every message once, in order"
 
 
 @pytest.mark.spec("REPL-1")
@@ -240,17 +240,17 @@ def test_what_cannot_be_settled_is_no_part_of_a_transaction(tmp_path: Path) -> N
         with client.endpoint("orders") as orders:
             one, two, three, four = taken(orders, 4)
             assert (orders.ack(one), orders.ack(one)) == (1, 0)
-            with pytest.raises(RefusedError, match="settled before"), client.transaction() as transaction:
+            with pytest.raises(RefusedError, match="already settled"), client.transaction() as transaction:
                 transaction.ack(one)
             with client.transaction() as first, client.transaction() as second:
                 first.ack(two)
-                with pytest.raises(RefusedError, match="settled before"):
+                with pytest.raises(RefusedError, match="already settled"):
                     second.ack(two)
                 second.ack(three)
             with pytest.raises(LocalProtocolError, match="another connection"), other.transaction() as transaction:
                 transaction.ack(four)
         assert orders.ack(four) == 0, "its flow is closed"
-        with pytest.raises(RefusedError, match="comes again"), client.transaction() as transaction:
+        with pytest.raises(RefusedError, match="will be delivered again"), client.transaction() as transaction:
             transaction.ack(four)
         with client.endpoint("orders") as orders:
             assert [number_of(each) for each in taken(orders, 1)] == [3]
@@ -293,7 +293,7 @@ def test_what_a_consumer_has_not_read_when_it_ends_does_not_count_as_delivered(t
         for _ in range(2):
             with client_of(router.place) as other:
                 queue = other.endpoint("orders")
-                wait_until(lambda queue=queue: queue.waiting == 4, "all of them")
+                wait_until(lambda queue=queue: queue.waiting == 4, "all four messages")
         with client.endpoint("orders") as queue:
             queue.take(4, PATIENCE_SECONDS)
             queue.close(as_unread=True)
@@ -337,7 +337,7 @@ def test_what_was_sent_and_nobody_wants_is_counted_and_logged_once(
         with client.publisher() as publisher:
             assert publisher.publish("nobody.wants.it", b"x") == "unmatched"
             assert publisher.flush()
-            assert "messages_unmatched" not in caplog.messages, "publish() has said so"
+            assert "messages_unmatched" not in caplog.messages, "publish() has returned this outcome already"
             for _ in range(2):
                 publisher.send("nobody.wants.it", b"x")
                 publisher.send("orders.new", b"x")
@@ -460,12 +460,12 @@ def test_an_argument_that_no_router_takes_is_the_one_calls_mistake(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"priority": -1}, "-1 is no priority .0 to 9"),
-        ({"priority": 10}, "10 is no priority .0 to 9"),
-        ({"priority": 256}, "256 is no priority .0 to 9"),
-        ({"ttl_ms": -5}, "-5 is no ttl_ms .0 to 4,294,967,295"),
-        ({"ttl_ms": 2**70}, "is no ttl_ms"),
-        ({"model_id": 65_536}, "65536 is no model_id"),
+        ({"priority": -1}, "invalid priority -1 .0 to 9"),
+        ({"priority": 10}, "invalid priority 10 .0 to 9"),
+        ({"priority": 256}, "invalid priority 256 .0 to 9"),
+        ({"ttl_ms": -5}, "invalid ttl_ms -5 .0 to 4,294,967,295"),
+        ({"ttl_ms": 2**70}, "invalid ttl_ms"),
+        ({"model_id": 65_536}, "invalid model_id 65536"),
     ],
 )
 def test_options_that_a_message_has_no_room_for_are_told(tmp_path: Path, options: dict[str, int], told: str) -> None:

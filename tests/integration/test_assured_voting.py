@@ -58,7 +58,7 @@ def test_a_router_that_stood_still_beyond_its_lease_neither_acknowledges_nor_del
         assert late.publish("orders.new", b"0") == "synchronous"
         (first,) = taken(queue, 1)
         with stopped(pair.one):
-            late.send("orders.new", b"2")  # lies in its socket
+            late.send("orders.new", b"2")  # the message waits in the router's socket
             wait_active(pair.two)
             with at_two.publisher() as publisher:
                 publisher.publish("orders.new", b"1")
@@ -183,7 +183,7 @@ def test_when_the_disk_of_the_active_router_fails_the_other_takes_over(
         failing.touch()
         assert publisher.publish("orders.new", b"1") in ("synchronous", "degraded", "known")
         assert [each.status().role for each in pair.routers] == ["active", "standby"]
-        with pytest.raises(RefusedError, match="disk takes nothing"):
+        with pytest.raises(RefusedError, match="disk accepts no data"):
             switch_to(pair.two, force=True)
         with client.endpoint("orders") as queue:
             assert [number_of(each) for each in taken(queue, 2)] == [0, 1]
@@ -203,7 +203,7 @@ def test_an_active_router_that_is_told_to_stop_hands_the_lease_over(tmp_path: Pa
 def test_a_planned_switch_hands_the_lease_over(tmp_path: Path) -> None:
     with VotingPair(tmp_path) as pair, client_of(*pair.places) as client, client.publisher() as publisher:
         assert publisher.publish("orders.new", b"0") == "synchronous"
-        with pytest.raises(RefusedError, match="renews its lease"):
+        with pytest.raises(RefusedError, match="does not end its lease"):
             switch_to(pair.two, force=True)
         switch_to(pair.two)
         pair.wait_in_step()

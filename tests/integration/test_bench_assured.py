@@ -54,7 +54,7 @@ def test_a_router_recovers_all_that_it_had_and_is_measured(monkeypatch: pytest.M
     assert results["recovery_s_1m"] > 0
 
 
-@pytest.mark.soak  # test_assured_pair.py has copies and switches that are not measured
+@pytest.mark.soak  # test_assured_pair.py tests copies and switches without measuring
 @pytest.mark.spec("REPL-11")
 def test_copies_and_switches_are_measured_with_real_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     short = {

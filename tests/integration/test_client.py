@@ -76,7 +76,7 @@ def key_in_use(feed: AdminClient, subscription: Subscription, *adapters: str) ->
         assert subscription.next(0.01) is None
         return bool(subscription._lines)
 
-    wait_until(has_begun, "the begin of the subscription")
+    wait_until(has_begun, "the beginning of the subscription")
     return confirm_keys(feed, *(adapters or ("adapter-0",)))[-1]
 
 
@@ -643,7 +643,7 @@ def test_other_topics_while_the_image_is_awaited_begin_anew(feed: AdminClient, a
     with serving(conduct, opened) as service:
         feed.register(registered_on(free_channel(), A_ID, service_port=service.port))
         subscription = alice.subscribe("md.us.eq.AAPL.>", image=True, transport="tcp")
-        wait_until(lambda: subscription.next(0.01) is None and len(opened) == 2, "an image is asked for")
+        wait_until(lambda: subscription.next(0.01) is None and len(opened) == 2, "the request for an image")
         subscription.modify("md.us.eq.IBM.>")
         taken = take(subscription, 2)
         lost = subscription.statistics().lost

@@ -61,7 +61,7 @@ def test_the_filter_is_used_and_left_when_it_is_gone(
             assert module.module.status().applications
             module.stop()
             (line,) = subscription._lines.values()
-            wait_until(lambda: (subscription.next(0.01), line._filtered)[1] is None, "the filter to be given up")
+            wait_until(lambda: (subscription.next(0.01), line._filtered)[1] is None, "the loss of the filter")
             publisher.publish_batch(Originated(AAPL, [2, 3]))
             assert [each.seq for each in take(subscription, 2)] == [2, 3]
 

@@ -159,7 +159,7 @@ def test_the_log_of_actions_is_bounded(tmp_path: Path) -> None:
     assert all(each.stat().st_size <= 65_536 for each in tmp_path.iterdir())
     texts = [(tmp_path / each).read_text().splitlines() for each in reversed(files)]
     times = [json.loads(each)["time_ms"] for text in texts for each in text]
-    assert times == [float(number) for number in range(1_000 - len(times), 1_000)], "in order, up to the last"
+    assert times == [float(number) for number in range(1_000 - len(times), 1_000)], "the newest lines, in order"
 
 
 @pytest.mark.parametrize(

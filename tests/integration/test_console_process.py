@@ -60,7 +60,7 @@ def test_penstock_up_runs_a_console_and_operators_kill_from_it(tmp_path: Path) -
         wait_until(lambda: _state(browser, "records") == "up" or _state(browser, "records") == "degraded")
         done = browser.post("/api/actions", {"action": "kill", "node": "records", "reason": "does it come back?"})
         assert done.status == 200, done.body
-        wait_until(lambda: _restarts(browser, "records") == 1, "it came back")
+        wait_until(lambda: _restarts(browser, "records") == 1, "the restart of the node")
         assert command.interrupt() == 0, command.err
 
 

@@ -150,7 +150,7 @@ def test_what_is_revoked_ends_at_once_through_the_chain(world: World, nodes: tup
         wait_until(lambda: alice.link.failure, "the revocation")
         assert isinstance(alice.link.failure, RefusedError)
         assert alice.link.failure.peer_code == "revoked"
-        wait_until(lambda: mux.consumer_names() == ["bob"], "her end")
+        wait_until(lambda: mux.consumer_names() == ["bob"], "the disconnect of alice")
         plant.publish(packed("md.us.eq.A.quote", quote("A", 7)))
         bob.wait_for("md.us.eq.A.quote", 7)
         assert 7 not in alice.sequence("md.us.eq.A.quote")
@@ -167,7 +167,7 @@ def test_a_new_token_with_less_takes_away_what_it_does_not_grant(
         alice.run(alice.link.renew(world.token("alice", "md.us.eq.B.>").token))
         wait_until(
             lambda: items["md.us.eq.A.quote"] in {each.item for each in alice.of_kind(EventKind.REMOVE)},
-            "what is taken away",
+            "the removal of topics outside the new token",
             seconds=10,
         )
         plant.publish(packed("md.us.eq.A.quote", quote("A", 2)), packed("md.us.eq.B.quote", quote("B", 2)))

@@ -103,7 +103,7 @@ def test_whose_rights_end_or_shrink_sees_nothing_more_in_a_shared_region(tmp_pat
             wait_until(lambda: staying["md.us.A.quote"].source_seq == 2 and watcher.tell("look") == "2", "the update")
             if how == "revoked":
                 root.revoke("alice", "left the firm")
-                wait_until(lambda: len(mux.consumer_names()) == 1, "her end")
+                wait_until(lambda: len(mux.consumer_names()) == 1, "the disconnect of alice")
             else:
                 watcher.tell("renew " + token(server, "alice", "md.us.B.>"))
             plant.publish(packed("md.us.A.quote", quote("A", 3)))

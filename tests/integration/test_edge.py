@@ -123,7 +123,7 @@ def test_a_metered_screen_gets_few_messages_that_stand_for_all_and_the_last_valu
         for number in range(1, 2_001):
             plant.publish(*(packed(f"md.{symbol}.quote", quote(symbol, number)) for symbol in "ABC"))
         updates: list[Event] = []
-        while sum(event.version == 2_000 for event in updates) < 3:  # the last of each comes
+        while sum(event.version == 2_000 for event in updates) < 3:  # until the last update of each symbol arrives
             screen.take()
             updates = [event for event in screen.events if event.kind == EventKind.UPDATE]
         assert sum(event.merged for event in updates) == 3 * 2_000
@@ -220,7 +220,7 @@ def test_one_that_was_too_slow_for_the_history_is_told_what_it_missed(plant: Nod
             waits = _wait_of(edge)
             publish(plant, number + 1, number + 1_000)
             number += 1_000
-            wait_until(partial(_has_taken, edge, number), "the edge to have taken them")
+            wait_until(partial(_has_taken, edge, number), "the edge cache to have received the updates")
         while slow.versions(1)[-1] < number:
             slow.take()
         missed = 0
@@ -247,7 +247,7 @@ def test_clients_that_vanish_leave_nothing_behind(plant: NodeHere, edge: NodeHer
         client.socket.setsockopt(6, 12, 1)
         client.socket.close()
     publish(plant, 101, 200)
-    wait_until(lambda: edge.consumer_names() == [], "nobody")
+    wait_until(lambda: edge.consumer_names() == [], "the disconnect of all consumers")
 
 
 def test_clients_are_told_when_the_edge_ends(plant: NodeHere) -> None:

@@ -143,7 +143,7 @@ def test_a_filter_that_is_told_to_end_does_so_in_order(channel: Channel, number:
         application.want("a")
         process.process.send_signal(number)
         assert process.end() == 0
-        wait_until(lambda: isinstance(application.told[-1], control.Refused), "the last words")
+        wait_until(lambda: isinstance(application.told[-1], control.Refused), "the refusal before the disconnect")
         last = application.told[-1]
         assert isinstance(last, control.Refused)
         assert last.code == control.RefusalCode.STOPPING
@@ -217,7 +217,7 @@ def test_tokens_say_what_is_had_and_revocation_ends_it(channel: Channel, tmp_pat
                 last = hers.told[-1]
                 assert isinstance(last, control.Refused)
                 assert (last.code, "left the firm" in last.reason) == (control.RefusalCode.REVOKED, True)
-                wait_until(lambda: beside.application_names() == ["bob"], "her end")
+                wait_until(lambda: beside.application_names() == ["bob"], "the disconnect of alice")
                 publish(publisher, "md.us.eq.A.quote", count=10, start=10)
                 assert len(his.wait_for(20)) == 20
                 assert len(hers.payloads) == 20

@@ -314,7 +314,7 @@ def test_a_ring_that_was_overrun_is_begun_anew_and_nothing_is_lost(
         for _ in range(30):
             publisher.publish("b", bytes(60_000))
         is_over.set()
-        wait_until(lambda: not offer.is_held.is_set(), "the ring to be given up")
+        wait_until(lambda: not offer.is_held.is_set(), "the release of the ring")
         assert offer.is_held.wait(30)
         publish(publisher, "a", count=10, start=3_010)
         assert application.wait_for(3_020) == expected("a", 3_020)

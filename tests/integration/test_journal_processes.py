@@ -65,7 +65,7 @@ def test_what_was_acknowledged_survives_kill_9(journal_path: Path) -> None:
 
 
 def check_all(path: Path, acknowledged: int) -> int:
-    """Every record from 1 on is there, and is what was appended; returns how many."""
+    """Check that every appended record is present, from 1 on. Return their number."""
     count = 0
     with JournalReader.open(path) as reader:
         for count, record in enumerate(reader.read(), start=1):

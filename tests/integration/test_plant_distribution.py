@@ -40,7 +40,7 @@ def test_a_plant_is_fed_by_adapters_and_goes_on_when_one_of_them_is_killed(tmp_p
         with AdminClient.connect(plant.url, credentials("alice")) as admin:
             token = admin.subscribe(["md.us.eq.>"]).token
         with Consumer(mux_port, "alice", token=token) as consumer:
-            plant.until(consumer.link.attached.is_set, "the multiplexer to let her in")
+            plant.until(consumer.link.attached.is_set, "the multiplexer to admit the consumer")
             number = consumer.subscribe("md.us.eq.>")
             plant.until(lambda: number in {e.subscription for e in consumer.of_kind(EventKind.LIVE)}, "the images")
             plant.until(lambda: len(consumer.of_kind(EventKind.UPDATE)) > 500, "updates")
@@ -53,6 +53,6 @@ def test_a_plant_is_fed_by_adapters_and_goes_on_when_one_of_them_is_killed(tmp_p
                 found = versions(consumer, item)
                 assert found == list(range(found[0], found[0] + len(found)))
             distributing = plant.node("beside").distributing
-            plant.until(lambda: plant.node("beside").distributing, "a report")
+            plant.until(lambda: plant.node("beside").distributing, "a report of the node")
             assert distributing is not None
             assert [each.name for each in distributing.consumers] == ["alice"]

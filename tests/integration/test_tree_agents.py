@@ -312,7 +312,7 @@ def test_what_is_revoked_of_one_is_nothing_to_its_neighbours(root: AgentHere) ->
         publish(source, range(1, 51))
         alice.wait_for(50), bob.wait_for(50)
         give_order(root.place, "revoke", party="bob", reason="not paid")
-        wait_until(lambda: bob.error, "bob to be told")
+        wait_until(lambda: bob.error, "the revocation for bob")
         publish(source, range(51, 101))
         assert alice.wait_for(100) == list(range(1, 101))
         assert "not paid" in str(bob.error)

@@ -78,7 +78,7 @@ def test_a_right_is_revoked_and_restored(tmp_path: Path) -> None:
             publish(source, range(1, 11))
             bob.wait_for(10)
             ordered("revoke", root.place, "bob", "md.us.>", "--reason", "not paid", *secret)
-            wait_until(lambda: "revoked" in bob.kinds(), "bob to be told")
+            wait_until(lambda: "revoked" in bob.kinds(), "the revocation for bob")
             publish(source, range(11, 21))
             publish(source, range(21, 22), "md.eu.SAP.trade")
             bob.wait_for(21)

@@ -28,12 +28,12 @@ def test_while_the_disk_is_full_publishers_wait_and_nothing_is_lost(tmp_path: Pa
         _, hard = resource.prlimit(root.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(root.process.pid, resource.RLIMIT_FSIZE, (32_768, hard))
         publish(source, range(11, COUNT + 1))
-        wait_until(lambda: "the disk takes nothing" in root.page("/health"), "the trouble is told")
+        wait_until(lambda: "the disk accepts no data" in root.page("/health"), "the report of the failure")
         assert len(reader.numbers) < COUNT
         resource.prlimit(root.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
         assert source.flush(120)
         assert reader.wait_for(COUNT) == list(range(1, COUNT + 1))
-        wait_until(lambda: "the disk takes nothing" not in root.page("/health"), "it is well again")
+        wait_until(lambda: "the disk accepts no data" not in root.page("/health"), "the end of the failure")
         with Reader(root.place, since="oldest") as late:
             assert late.wait_for(COUNT) == list(range(1, COUNT + 1))
 

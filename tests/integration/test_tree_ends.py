@@ -37,7 +37,7 @@ def test_a_carried_link_is_told_why_it_ends(tmp_path: Path, is_reading: bool) ->
         assert "it has not paid" in str(reader.error)
         assert reader.numbers == list(range(1, len(reader.numbers) + 1))
         assert other.wait_for(2 * COUNT) == list(range(1, 2 * COUNT + 1))
-        wait_until(lambda: "reader" not in root.children(), "the link to be gone")
+        wait_until(lambda: "reader" not in root.children(), "the end of the link")
 
 
 @pytest.mark.spec("TREE-5", "TREE-10")

@@ -62,7 +62,7 @@ def test_who_loses_a_subscription_is_told_and_gets_no_more(plant: tuple[AgentHer
         publish(source, range(1, 11), TOPIC)
         neighbour.wait_for(10), reader.wait_for(10)
         boss.revoke("bob", "not paid")
-        wait_until(lambda: reader.error, "bob to be told")
+        wait_until(lambda: reader.error, "the revocation for bob")
         assert "not paid" in str(reader.error)
         publish(source, range(11, 21), TOPIC)
         assert neighbour.wait_for(20) == list(range(1, 21))

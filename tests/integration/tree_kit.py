@@ -91,7 +91,7 @@ def trade(number: int, symbol: str = "IBM") -> Message:
 
 
 class Reader:
-    """A subscriber whose messages a thread reads; what it got, in order."""
+    """A subscriber with a thread that reads its messages, and records the messages in order."""
 
     def __init__(self, place: str, *topics: str, is_reading: bool = True, **options: Any) -> None:
         self.seqs: list[int] = []

@@ -1,4 +1,4 @@
-"""The compiled paths against the slow ones: a batch gives the same result as its datagrams one by one."""
+"""The compiled paths against the reference ones: a batch gives the same result as its datagrams one by one."""
 
 import itertools
 import random
@@ -74,7 +74,7 @@ def test_batches_tell_what_single_datagrams_tell(seed: int) -> None:
         assert one.next_deadline_ns() == many.next_deadline_ns()
         assert sorted(one.counters) == sorted(many.counters)
         assert positions(one) == positions(many)
-    assert batches_delivered > 50, "the fast path was hardly taken"
+    assert batches_delivered > 50, "the fast path was rarely taken"
 
 
 class MostlyInOrder:

@@ -139,7 +139,7 @@ def test_expressions_are_asked_once_for_each_value_and_remember_a_bounded_number
     for number, record in enumerate(records):
         assert test(record) == (number % 10 == 7)
     assert 0 < len(test) <= 4_096
-    assert not test(b"S7"), "a record that does not reach the field"
+    assert not test(b"S7"), "a record that is too short for the field"
 
 
 def test_a_rule_of_fields_that_an_older_version_lacks_does_not_hold() -> None:

@@ -1,4 +1,4 @@
-"""The compiled converter against a plain one, on made-up feeds."""
+"""The compiled converter against a plain Python converter, on generated feeds."""
 
 import struct
 
@@ -58,7 +58,7 @@ IEX_SYMBOLS = st.sampled_from([b"AAPL    ", b"BRK.A   ", b"ZXZZT   ", b"        
 
 
 def iex(kind: bytes, code: str, *values: st.SearchStrategy[object]) -> st.SearchStrategy[bytes]:
-    """Type, a byte, the time and the symbol come first in every one."""
+    """Every message begins with its type, a byte, the time and the symbol."""
     first = (st.integers(0, 255), st.integers(0, 2**62), IEX_SYMBOLS)
     return st.tuples(*first, *values).map(lambda given: kind + struct.pack(f"<Bq8s{code}", *given))
 

@@ -1,4 +1,4 @@
-"""The conversion state against its plain twin, its digest against one computed from scratch, images against both."""
+"""The conversion state against a Python state, its digest against one computed from scratch, images against both."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ def test_changes_during_an_export_never_show(
         if left:
             for change in left.pop():
                 apply(state, change)
-            late = state.begin_image()  # other images are begun and dropped meanwhile
+            late = state.begin_image()  # in the meantime, other images are begun and dropped
             late.chunk(size_max)
     target.install(chunks)
     assert_equal(target, oracle)

@@ -1,7 +1,7 @@
-"""The distribution engine against a slow oracle: whatever happens, each consumer's picture is true and complete.
+"""The distribution engine against a reference oracle: each consumer's records are correct and complete, in any case.
 
-A consumer that got everything has, for each item, a refresh or the item's first update, then every version in order; or
-it got a loss receipt and a refresh. In the end every consumer has the newest record of every item in its interests.
+For each item, a consumer receives a refresh or the item's first update, then every version in order; or a loss receipt
+and a refresh. In the end every consumer has the newest record of every item in its interests.
 """
 
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class Picture:
             topic = self.topics[event.item]
             if event.kind == EventKind.UPDATE:
                 if self.is_lossless and topic in self.versions:
-                    assert event.version == self.versions[topic] + 1, "an update is missing or came again"
+                    assert event.version == self.versions[topic] + 1, "an update is missing or repeated"
                     assert event.merged == 1
                 self.last_number = max(self.last_number, event.number)
             else:

@@ -1,4 +1,4 @@
-"""A filter's kernel against its slow twin: the same packets, interests and consumers give the same output."""
+"""A filter's kernel against a reference filter: the same packets, interests and consumers give the same output."""
 
 import random
 

@@ -34,7 +34,7 @@ class NodeBelow:
         read = self._incoming.read_fresh(data, is_group=True) if is_group else self._incoming.read(data)
         for each in read:
             assert isinstance(each, Updated)
-            assert each.version > self.versions.get(each.topic, 0), "an older one overwrites a newer one"
+            assert each.version > self.versions.get(each.topic, 0), "an older version overwrites a newer one"
             self.versions[each.topic] = each.version
 
     def define(self, item: int) -> None:

@@ -59,7 +59,7 @@ def test_values_of_every_precision_come_out_as_they_went_in(
     converter = Converter(PLAN, 1, trading_date=date(2023, 11, 14))
     made = convert(converter, lines)
     assert converter.counters.by_cause("source_messages_malformed") == {}
-    assert converter.counters.by_cause("source_messages_unmatched") == {}, "no value is finer than its instrument"
+    assert converter.counters.by_cause("source_messages_unmatched") == {}, "no value exceeds its instrument's decimals"
     known = KnownInstruments()
     found = [(known.of(each), each) for each in made]
 

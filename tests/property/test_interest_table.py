@@ -1,4 +1,4 @@
-"""The interest table against its slow twin."""
+"""The interest table against a reference table."""
 
 import itertools
 import string
@@ -12,7 +12,7 @@ from oracles.interests import OracleTable, level_matches
 from penstock.topics import InterestTable
 from penstock.topics.ranges import blocks
 
-# Few words, numbers and subscribers, so that everything collides.
+# Few words, numbers and subscribers, so that collisions are frequent.
 words = st.sampled_from(["a", "b", "ab", "aba", "é", "0", "7", "8", "12", "012", "18446744073709551615", "x" * 41])
 numbers = st.one_of(st.integers(0, 20), st.integers(0, 2**64 - 1))
 topics = st.lists(words | numbers.map(str), min_size=1, max_size=4).map(".".join)

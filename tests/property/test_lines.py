@@ -121,7 +121,7 @@ def test_every_message_once_and_in_order_or_reported_lost(
 
 
 class Spelled:
-    """The same format under a name that the compiled code does not know."""
+    """The same format under another name, so that the compiled code for the format is not used."""
 
     name = "spelled"
     kind = 0

@@ -112,7 +112,7 @@ def test_what_any_stream_has_is_delivered_and_what_none_has_is_reported(
 def test_a_kill_at_any_point_loses_nothing_and_repeats_nothing(
     killed_at: int, promoted_after: int, order: list[int], filtered: set[int], is_told: bool, third_lost: set[int]
 ) -> None:
-    """A dies at any point. B is continuous and takes over with a new term; C follows B and loses any messages."""
+    """Stream A dies at any point. Stream B has no gap and takes over with a new term; C follows B, with any losses."""
     merger = Merger()
     numbers = [number for number in range(1, COUNT + 1) if number not in filtered]
     terms = {number: 1 if number <= killed_at + promoted_after else int(Term(0, 0, 1, 1)) for number in numbers}

@@ -49,7 +49,7 @@ class Driver:
         self.subscribed.add(pair)
         self.sent[pair] = []
         self.metering.subscribe(pair, pair % CONSUMERS, self.intervals[pair])
-        assert not self.metering.owe(pair, self.now_ns), "updates before the refresh are part of it"
+        assert not self.metering.owe(pair, self.now_ns), "the refresh includes all earlier updates"
         self.metering.refreshed(pair, self.now_ns)
         self.sent[pair].append((self.now_ns, self.values[pair // CONSUMERS]))
 

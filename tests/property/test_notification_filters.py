@@ -1,4 +1,4 @@
-"""Filters and differences against a slow oracle that checks every notification."""
+"""Filters and differences against a reference oracle that checks every notification."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Random conditions over random records: the compiled predicate and the slow oracle agree."""
+"""Random conditions over random records: the compiled predicate and the reference oracle agree."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Covering interests are found by the prefixes of topics: the same ones as by a scan of all interests."""
+"""The search by topic prefixes finds the same covering interests as a scan of all interests."""
 
 from hypothesis import given
 from hypothesis import strategies as st

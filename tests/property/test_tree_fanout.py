@@ -1,4 +1,4 @@
-"""The compiled fan-out equals the slow one, for any order of events."""
+"""The compiled fan-out equals the reference fan-out, for any order of events."""
 
 import random
 

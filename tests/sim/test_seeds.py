@@ -9,6 +9,7 @@ import pytest
 from penstock.base.counters import Cause
 from penstock.base.errors import SimulationError
 from penstock.middleware import Collision, Deliver, DeliverBatch, LossReceipt, Publish, PublishBatch, StreamEnded
+from penstock.middleware.config import PublisherConfig
 from penstock.middleware.core import publisher as publishing
 from penstock.middleware.core._requests import RequestGate
 from penstock.middleware.core.events import ReceiverInstruction

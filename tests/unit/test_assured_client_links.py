@@ -120,7 +120,7 @@ def test_a_definition_that_is_none_or_too_large_changes_nothing(wants: tuple[Wan
 
 @pytest.mark.parametrize("retention", [{"retention_bytes": 1 << 30}, {"retention_seconds": 60}])
 def test_a_routers_journal_has_no_retention_of_its_own(tmp_path: Path, retention: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match="messages that live"):
+    with pytest.raises(ConfigurationError, match="delete live messages"):
         config(tmp_path, journal=JournalConfig(**cast(Any, retention)))
 
 

@@ -390,7 +390,7 @@ def test_a_message_that_is_not_on_the_disk_is_neither_acknowledged_nor_delivered
         assert served.outcomes(1) == {}
         assert served.delivered(2) == []
         assert writer.inline_commit(lambda _: pytest.fail("the journal is lent")) is None
-    wait_until(lambda: writer.durable_sequence == writer.next_sequence - 1, "the disk to be well again")
+    wait_until(lambda: writer.durable_sequence == writer.next_sequence - 1, "the disk to accept data again")
     served.is_storing = True
     served.store()
     assert served.outcomes(1) == {2: OUTCOME_STORED}

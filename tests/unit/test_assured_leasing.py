@@ -224,7 +224,7 @@ def estimate(offset_ms: int, error_ms: int) -> ClockEstimate:
 def test_a_router_names_the_places_of_both_others_and_a_witness_none() -> None:
     async def story() -> None:
         for name, places in ((EAST, {TOWER: "127.0.0.1:1"}), (TOWER, {EAST: "127.0.0.1:1"})):
-            with pytest.raises(ConfigurationError, match="places of"):
+            with pytest.raises(ConfigurationError, match="addresses of"):
                 LeaseLinks(LEASE, name, LeaseAccess(port=0), lambda *_: None, Counters("test"), places)
 
     run(story())

@@ -75,4 +75,4 @@ def test_a_router_that_names_an_endpoint_that_is_not_understood_is_left(definiti
     assert other.pair.receiving is not None
     other.tell(PeerFrame(other.link, encode(Defined(9, definition))[4:]))
     assert other.pair.receiving is None
-    assert "an endpoint is defined as nothing" in other.ended[-1]
+    assert "invalid definition of an endpoint" in other.ended[-1]

@@ -274,7 +274,7 @@ def test_a_holder_that_is_not_active_for_a_whole_lease_gives_it_up() -> None:
 def test_a_lease_has_three_voters() -> None:
     with pytest.raises(ConfigurationError, match="three voters"):
         LeaseConfig(routers=("a", "b"), witness="b")
-    with pytest.raises(ConfigurationError, match="no router"):
+    with pytest.raises(ConfigurationError, match="not a router"):
         LeaseKeeper(CONFIG, "w", Memory(), Even(), 0)
 
 

@@ -63,7 +63,7 @@ def test_repl_7_a_router_that_has_nothing_becomes_active_alone_only_if_that_is_m
     """What the other one has, which cannot be asked, would be given up."""
     new = Router("a", QUEUE)
     why, hint = objection(new.pair, is_forced=True, may_lose=False)
-    assert "never had anything" in why
+    assert "never had any messages" in why
     assert "--lose" in hint
     assert objection(new.pair, is_forced=True, may_lose=True)[0] == ""
     _, other = pair_with(1)
@@ -185,7 +185,7 @@ def test_nobody_is_whole_before_everything_was_listed() -> None:
     other.tell(PeerOpened(2))
     other.tell(PeerFrame(2, said(pair_protocol.Resync(9, 7, 7, 0))))
     other.tell(PeerFrame(2, said(pair_protocol.Whole(7))))
-    assert other.ended == ["it has not listed what it has"]
+    assert other.ended == ["the active router reports completion before its list has ended"]
     assert other.pair.epoch == one.pair.epoch
 
 
@@ -194,7 +194,7 @@ def test_repl_14_where_the_other_router_lives_and_this_one_has_everything_force_
     leased = LeasedPair()
     one, other = leased.routers
     why, hint = objection(other.pair, is_forced=True, may_lose=False)
-    assert "renews its lease" in why
+    assert "does not end its lease" in why
     assert "without --force" in hint
     assert objection(other.pair, is_forced=False, may_lose=False)[0] == ""
     assert objection(one.pair, is_forced=True, may_lose=False)[0] == ""  # it is active
@@ -211,7 +211,7 @@ def test_repl_8_a_router_that_stands_by_with_a_full_disk_is_relieved_by_what_is_
     exchange(one, other)
     one.tell(Data(10, encode_publish(1, 6, messages(1))))
     exchange(one, other)
-    assert any("disk here is full" in each for each in other.ended)
+    assert any("standby's disk is full" in each for each in other.ended)
     one.tell(PeerClosed(1))
     one.wait(1_500_000_000)
     assert one.pair.degrading.mode == "degraded"

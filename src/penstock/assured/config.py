@@ -39,7 +39,7 @@ class Want(Config, frozen=True):
         except PenstockError as error:
             raise ConfigurationError(str(error), where="wants") from None
         if all(interest.negative for interest in interests):
-            raise ConfigurationError("a want has topics, not only what it does not want", where="wants")
+            raise ConfigurationError("a want needs at least one topic without `!`", where="wants")
 
 
 class EndpointConfig(Config, frozen=True):
@@ -78,9 +78,10 @@ class EndpointConfig(Config, frozen=True):
         super().__post_init__()
         where = f"endpoint {self.name}"
         if self.dead_to == self.name:
-            raise ConfigurationError("dead_to names the endpoint itself", where=where, hint='dead_to = "" discards it')
+            hint = 'dead_to = "" discards dead letters'
+            raise ConfigurationError("dead_to names the endpoint itself", where=where, hint=hint)
         if self.when_full == "dead" and not self.dead_to:
-            raise ConfigurationError("says when_full = dead, but not dead_to", where=where)
+            raise ConfigurationError('when_full = "dead" requires dead_to', where=where)
 
 
 DEAD = EndpointConfig(name="dead", dead_to="", messages_max=100_000)
@@ -158,11 +159,11 @@ class RouterConfig(Config, frozen=True):
         where = f"router {self.name}"
         names = [each.name for each in self.endpoints]
         if len(set(names)) < len(names):
-            raise ConfigurationError("two endpoints have one name", where=where)
+            raise ConfigurationError("two endpoints have the same name", where=where)
         if self.replicate_by != "topic" and (self.synchronous_topics or self.asynchronous_topics):
-            hint = 'replicate_by = "topic"'
-            raise ConfigurationError("topics are replicated, but others decide", where=where, hint=hint)
+            hint = 'set replicate_by = "topic"'
+            raise ConfigurationError("topics of a replication have no effect", where=where, hint=hint)
         if self.cache_bytes < 2 * (self.message_bytes_max + KIB):
-            raise ConfigurationError("cache_bytes has no room for two messages", where=where)
+            raise ConfigurationError("cache_bytes is too small for two messages of message_bytes_max", where=where)
         if self.transaction_bytes_max < self.message_bytes_max:
-            raise ConfigurationError("a transaction has no room for one message", where=where)
+            raise ConfigurationError("transaction_bytes_max is below message_bytes_max", where=where)

@@ -85,7 +85,7 @@ class LivePairConfig(PairConfig, frozen=True, kw_only=True):
         where = f"router {name}: pair"
         if name not in self.routers:
             hint = " and ".join(self.routers)
-            raise ConfigurationError(f"{name} is no router of its own pair", where=where, hint=hint)
+            raise ConfigurationError(f"{name} is not in the routers of its own pair", where=where, hint=hint)
         if self.lease is not None:
             raise ConfigurationError("the voters of a lease must be found", where=where, hint="say `voting`")
         if self.voting is not None:
@@ -161,10 +161,10 @@ class RouterNodeConfig(RouterConfig, frozen=True, kw_only=True):
         where = f"router {self.name}"
         self.admin.check(where)
         if not self.state_directory:
-            raise ConfigurationError("a router keeps messages", where=where, hint="say state_directory")
+            raise ConfigurationError("state_directory is missing", where=where, hint="name a directory for the journal")
         if self.journal.retention_bytes or self.journal.retention_seconds:
-            hint = "retain_s says how long settled messages are kept"
-            raise ConfigurationError("its journal would delete messages that live", where=where, hint=hint)
+            hint = "use retain_s, the time that settled messages are kept"
+            raise ConfigurationError("retention of the journal would delete live messages", where=where, hint=hint)
         if self.pair is not None:
             self.pair.check(self.name)
             if self.admin.url:
@@ -199,7 +199,7 @@ class WitnessConfig(Config, frozen=True):
         super().__post_init__()
         if not self.state_directory:
             where = f"witness {self.name}"
-            raise ConfigurationError("a witness keeps what it promised", where=where, hint="say state_directory")
+            raise ConfigurationError("state_directory is missing", where=where, hint="name a directory")
         _ = self.lease  # raises an error unless these three are valid
 
     @property

@@ -156,7 +156,7 @@ def _membership(channel: Channel, interface: str) -> bytes:
 
 
 class Memberships:
-    """Groups on one interface that are joined and left while others are listened to: as few sockets as hold them."""
+    """The joined groups of one interface, which may change at any time, on as few sockets as possible."""
 
     def __init__(self, interface: str) -> None:
         self._interface = interface

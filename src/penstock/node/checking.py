@@ -125,5 +125,5 @@ def _take_place(places: dict[str, str], place: str, name: str) -> None:
         return  # 0: any free port
     if (other := places.setdefault(place, name)) != name:
         raise ConfigurationError(
-            f"{other} and {name} have the same address: {place}", hint="choose another one for one of them"
+            f"{other} and {name} have the same address: {place}", hint="give one of the two nodes another address"
         )

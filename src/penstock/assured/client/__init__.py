@@ -1,7 +1,8 @@
 """The publisher's and the consumer's side of assured messaging.
 
-open_assured() is the way in, without an administration server; penstock.client has the same with one. Read session.py
-first for how a link is kept (a core without I/O), then parts.py; connection.py is what applications hold.
+open_assured() opens a session without an administration server, Client.assured() of penstock.client opens one with it.
+Read assured/core/session/session.py first (it keeps the link, without I/O), then parts.py there; connection.py has the
+session object of applications.
 """
 
 from penstock.assured.client.connection import Assured, open_assured

@@ -1,7 +1,7 @@
 """A session's link as the application's thread has it that waits for an acknowledgement (inline_commit.py).
 
-Each call holds the interpreter's lock but while it waits for bytes, and runs no code of Python's: so it is one step for
-other threads, and no handler of a signal, which may raise, or want something of the session, comes in between.
+Each call holds the interpreter's lock except while it waits for bytes, and runs no Python code. So a call is one step
+for other threads, and no signal handler, which may raise or use the session, runs in between.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -22,10 +22,10 @@ cdef class InlineLink:
     `wake_fd`, an eventfd, ends the wait."""
 
     cdef readonly bint is_busy
-    cdef readonly bint is_wanted        # by the loop's thread; or this one can do nothing more with it
+    cdef readonly bint is_wanted        # the loop's thread must have the link back
     cdef readonly uint64_t uses
     cdef readonly bytes unsent
-    cdef readonly list pieces           # that came, and are the loop's to take
+    cdef readonly list pieces           # received, and left to the loop
     cdef int fd, wake_fd
     cdef FrameSplitter splitter
     cdef Receiver receiver
@@ -55,8 +55,8 @@ cdef class InlineLink:
     def exchange(
         self, PublishWindow window not None, uint32_t handle, uint64_t number, int64_t timeout_ns, list refused
     ) -> bool:
-        """Send what a publisher has not sent, and wait until this message of it has an outcome: whether it has. Less
-        long if a signal comes. `refused` gets the publisher's messages that were refused: (first, last, outcome)."""
+        """Send a publisher's unsent messages, and wait until message `number` has an outcome. True if it has. A signal
+        ends the wait. Refused messages of the publisher are added to `refused`: (first, last, outcome)."""
         if self.is_busy or self.is_wanted or not handle:
             return False
         self.is_busy = True
@@ -93,7 +93,7 @@ cdef class InlineLink:
         return True
 
     cdef void _take(self, bytes data, PublishWindow window, uint32_t handle, list refused) except *:
-        """Acknowledgements of this publisher's; all else, and what comes after it, is the loop's."""
+        """Handle acknowledgements of this publisher; leave any other frame, and all frames after it, to the loop."""
         for is_data, piece in self.splitter.feed(data):
             if not is_data or self.pieces or not self._acknowledge(piece, window, handle, refused):
                 self.pieces.append((is_data, piece))
@@ -101,7 +101,7 @@ cdef class InlineLink:
             self.is_wanted = True
 
     cdef bint _acknowledge(self, bytes piece, PublishWindow window, uint32_t handle, list refused) except -1:
-        """False: there is something else in it, or it is not as it should be."""
+        """False if the piece has any other frame, or an invalid one."""
         try:
             frames = frames_in(piece)
             for kind, whose, _ in frames:

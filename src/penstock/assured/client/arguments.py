@@ -1,4 +1,4 @@
-"""What an application says in a call: looked at closely only when something is wrong with it, as publishing is fast."""
+"""Arguments of an application's calls. For speed, publishing examines them only after an error."""
 
 import math
 import operator
@@ -24,37 +24,37 @@ def payload_bytes(payload: Buffer | Message) -> bytes:
         return bytes(memoryview(payload))
     except TypeError:
         raise LocalProtocolError(
-            f"a payload is bytes, or a message of a model, not {_kind(payload)}", hint='b"" is an empty one'
+            f"a payload is bytes, or a message of a model, not {_kind(payload)}", hint='b"" is an empty payload'
         ) from None
 
 
 def deadline_after(timeout: float | None) -> float | None:
-    """When so many seconds are over, of the monotonic clock; None: never."""
+    """The time of the monotonic clock after this many seconds; None: no deadline."""
     if timeout is None:
         return None
     if not isinstance(timeout, float | int | Real) or math.isnan(timeout):
-        raise LocalProtocolError(f"{timeout!r} is no timeout", hint="seconds, or None: for ever")
+        raise LocalProtocolError(f"invalid timeout {timeout!r}", hint="seconds, or None: no timeout")
     return None if timeout >= threading.TIMEOUT_MAX else time.monotonic() + float(timeout)
 
 
 def whole_number(value: int, name: str, largest: int) -> int:
-    """Of which there is at least one."""
+    """Check that the value is a whole number from 1 to `largest`."""
     if not hasattr(value, "__index__") or not 0 < operator.index(value) <= largest:
-        raise LocalProtocolError(f"{value!r} is no {name}", hint=f"1 to {largest:,}")
+        raise LocalProtocolError(f"invalid {name} {value!r}", hint=f"1 to {largest:,}")
     return value
 
 
 def unfit(error: Exception, topic: object, replication: object, **options: object) -> Exception:
-    """Why a message could not be made of these, which has raised the error."""
+    """The error for these arguments of a message, from which making the message raised `error`."""
     if not isinstance(topic, str):
         return LocalProtocolError(f"a topic is text, not {_kind(topic)}", hint='"orders.new"')
     if replication not in list(FLAGS):
-        return LocalProtocolError(f"no replication is called {replication!r}", hint=", ".join(FLAGS))
+        return LocalProtocolError(f"unknown replication {replication!r}", hint=", ".join(FLAGS))
     for name, value in options.items():
         if not hasattr(value, "__index__"):
-            return LocalProtocolError(f"{value!r} is no {name}", hint=f"a whole number, 0 to {OPTION_MAX[name]:,}")
+            return LocalProtocolError(f"invalid {name} {value!r}", hint=f"a whole number, 0 to {OPTION_MAX[name]:,}")
         if not 0 <= operator.index(value) <= OPTION_MAX[name]:
-            return LocalProtocolError(f"{value!r} is no {name}", hint=f"0 to {OPTION_MAX[name]:,}")
+            return LocalProtocolError(f"invalid {name} {value!r}", hint=f"0 to {OPTION_MAX[name]:,}")
     return error
 
 

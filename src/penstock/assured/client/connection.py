@@ -1,15 +1,15 @@
-"""An application's way to message routers.
+"""An application's session with message routers.
 
     with open_assured("127.0.0.1:7460", "127.0.0.1:7461") as assured:
         with assured.publisher() as orders:
-            orders.publish("orders.new", b"buy 100")        # returns when it is stored
+            orders.publish("orders.new", b"buy 100")        # returns when the message is stored
         with assured.endpoint("orders") as queue:
             for message in queue:
                 ...
                 message.ack()
 
-One link to the active router is in use, made again wherever that is. Everything but the session itself (in a thread of
-its own) is in the application's threads.
+The session uses one link to the active router, and connects again when the link is lost or another router is active.
+The session runs in a thread of its own, everything else in the application's threads.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class Assured:
         self._answers: dict[int, Answer | None] = {}
         self._last_token = 0
         self._failed: dict[PublisherPart | FlowPart, PenstockError] = {}
-        self._parts: set[PublisherPart | FlowPart] = set()  # that are open
+        self._parts: set[PublisherPart | FlowPart] = set()  # the open ones
         self._listeners: list[Callable[[Changed], None]] = []
         self._idle: list[AssuredPublisher] = []  # for transactions
         self._error: PenstockError | None = None
@@ -127,8 +127,8 @@ class Assured:
     def publisher(
         self, *, window: int = WINDOW, window_bytes_max: int = WINDOW_BYTES_MAX, publisher_id: int = 0
     ) -> AssuredPublisher:
-        """At most `window` messages are without acknowledgement. With an id of its own, a publisher that is started
-        again goes on in its numbering."""
+        """Open a publisher with at most `window` unacknowledged messages. With a `publisher_id` of its own, a restarted
+        publisher continues its numbering."""
         own = publisher_id or 1 + SystemRandomness().below(2**63)
         _check(OpenPublisher(0, own))
         window = whole_number(window, "window", WINDOW_MAX)
@@ -138,63 +138,64 @@ class Assured:
         return made
 
     def endpoint(self, name: str, *, prefetch: int = PREFETCH) -> AssuredEndpoint:
-        """Messages of a queue; at most `prefetch` of them are here unsettled."""
+        """Consume from an endpoint; at most `prefetch` delivered messages are unsettled."""
         _check(OpenFlow(0, name, whole_number(prefetch, "prefetch", 2**32 - 1)))
         made = AssuredEndpoint(self, FlowPart(name, prefetch=prefetch))
         self.open_part(made.part)
         return made
 
     def transaction(self) -> Transaction:
-        """What is published and settled in it happens at its end, as one, or not at all."""
+        """Begin a transaction: its messages and settlements take effect together at the end, or not at all."""
         with self.lock:
             self._check_open()
             publisher = self._idle.pop() if self._idle else None
         return Transaction(self, publisher or self.publisher(window=4_096), self._idle.append)
 
     def create_endpoint(self, endpoint: EndpointConfig, *, from_id: int = 0, from_time_ns: int = 0) -> None:
-        """One that is there already and is the same is no error. It begins with the next message, or earlier, in what
-        the router's log still holds: with a message, or with what came at a time."""
+        """Create an endpoint; no error if the same endpoint exists. The endpoint begins with the next message, or with
+        an earlier one in the router's log: from a message id, or from a time."""
         if from_id and from_time_ns:
-            raise LocalProtocolError("it cannot begin with from_id and with from_time_ns", hint="say one of them")
+            raise LocalProtocolError("from_id and from_time_ns exclude each other", hint="give one of them")
         self.ask(CreateEndpoint(0, endpoint, from_id, from_time_ns))
 
     def alter_endpoint(self, endpoint: EndpointConfig) -> None:
         self.ask(AlterEndpoint(0, endpoint))
 
     def delete_endpoint(self, name: str, *, force: bool = False) -> None:
-        """With what is in it; `force`: also while somebody consumes from it."""
+        """Delete an endpoint and its messages; `force`: also while it has consumers."""
         self.ask(DeleteEndpoint(0, name, force))
 
     def empty_endpoint(self, name: str) -> None:
-        """Delete what is queued and not on its way to a consumer."""
+        """Delete the queued messages that are not being delivered."""
         self.ask(EmptyEndpoint(0, name))
 
     def endpoints(self, name: str = "") -> tuple[EndpointInfo, ...]:
-        """How the router's endpoints are, or the one of this name."""
+        """The state of all endpoints of the router, or of the endpoint with this name."""
         answer = self.ask(ListEndpoints(0, name))
         if not isinstance(answer, Endpoints):
             raise RemoteProtocolError(f"the router answers with {type(answer).__name__}")
         return answer.endpoints
 
     def switch(self, *, force: bool = False, lose: bool = False) -> dict[str, int]:
-        """Of an operator, at the router that stands by: become the active one. `lose`: by force also if it has nothing
-        and the other one does not answer. What stays behind there, as the other one has said: messages, by endpoint."""
+        """Order the standby to become active; for operators. `force` does not ask the other router; `lose` also forces
+        a standby that has no messages while the other router does not answer. Return the messages that stay behind at
+        the other router, by endpoint."""
         answer = self.ask(Switch(0, force, lose))
         return answer.left if isinstance(answer, Done) else {}
 
     def degrade(self, *, end: bool = False) -> None:
-        """Of an operator, at the active router: do not wait for the other one; `end`: do so again."""
+        """Order the active router to stop waiting for the standby; `end`: to wait again. For operators."""
         self.ask(Degrade(0, not end))
 
     @property
     def router(self) -> str:
-        """The name of the router that serves it; empty: none does at the moment."""
+        """The name of the router that serves this session; empty if there is none at the moment."""
         welcome = self._core.welcome
         return "" if welcome is None else welcome.router
 
     @property
     def is_standing_by(self) -> bool:
-        """Whether that router is not the active one of its pair: an operator's order may be just for that one."""
+        """True if that router is the standby of its pair, to which an operator may connect."""
         welcome = self._core.welcome
         return welcome is not None and welcome.role != "active"
 
@@ -207,7 +208,7 @@ class Assured:
         return self._is_closed or self._error is not None
 
     def renew(self, token: str) -> None:
-        """A newer token of the administration server."""
+        """Use a newer token of the administration server."""
         self.tell(Renew(token))
 
     def fail(self, error: PenstockError) -> None:
@@ -217,7 +218,7 @@ class Assured:
             self.changed.notify_all()
 
     def disown(self) -> None:
-        """In a child that was forked: it is the parent's."""
+        """In a forked child process: the session belongs to the parent."""
         self.lock = threading.RLock()  # another thread may have held it
         self.changed = threading.Condition(self.lock)
         self._error = LocalProtocolError("the session is another process's", hint="open one after the fork")
@@ -225,11 +226,11 @@ class Assured:
 
     @property
     def unacknowledged(self) -> int:
-        """Messages that were published, and are not acknowledged."""
+        """Number of published messages that are not acknowledged."""
         return sum(part.unacknowledged for part in list(self._parts))
 
     def close(self) -> None:
-        """End it; what is not acknowledged may or may not be stored."""
+        """End the session; unacknowledged messages may or may not be stored."""
         with self.lock:
             if self._is_closed:
                 return
@@ -250,7 +251,7 @@ class Assured:
     # For publishers, endpoints and transactions
 
     def tell(self, event: Event) -> None:
-        """From any thread: handled in the loop's, soon."""
+        """Hand an event to the loop's thread; any thread may call this."""
         if not self._is_closed:
             self._loop.call_soon_threadsafe(self._handle, event)
 
@@ -261,11 +262,11 @@ class Assured:
             self.tell(Flush())
 
     def exchange(self, part: PublisherPart, number: int, until: float | None) -> bool:
-        """Have a message acknowledged by this thread's own doing, if that is possible: whether it is."""
+        """Publish by inline commit in this thread. False if that is not possible."""
         return not self.is_over and self._running.inline_commit.exchange(part, number, until)
 
     def open_part(self, part: PublisherPart | FlowPart) -> None:
-        """Returns when it is open; raises why it is not."""
+        """Return when the part is open; raise an error if it cannot be opened."""
         self._parts.add(part)
         self.tell(OpenPart(part))
         try:
@@ -336,7 +337,7 @@ class Assured:
 
     def _no_answer(self) -> UnreachableError:
         return UnreachableError(
-            "no router that is active answers",
+            "no active router answers",
             where=", ".join(self._config.routers),
             hint=self._core.places.why_not or "is one running there?",
         )
@@ -377,18 +378,18 @@ class Assured:
 
 
 def _check(request: Request) -> None:
-    """What the protocol does not take is this application's mistake, of one call; a router would end the link."""
+    """Refuse invalid arguments in the call itself, because a router would end the link."""
     try:
         msgpack_decoder(type(request)).decode(ASSURED.encode(request, MESSAGE_SIZE_MAX))
     except (msgspec.MsgspecError, OverflowError, TypeError, UnicodeError) as error:
         what, where = explained(str(error))
-        raise LocalProtocolError(f"an argument that no router takes: {what}", where=where) from None
+        raise LocalProtocolError(f"invalid argument: {what}", where=where) from None
 
 
 def open_assured(*routers: str, name: str = "", **options: Any) -> Assured:
-    """A session with the message routers at these host:port, of which one is active.
+    """Open a session with the message routers at these addresses (host:port), one of which is active.
 
-    `options` are the other fields of SessionConfig and of Assured: role, token, guard, thread.
+    `options` are further fields of SessionConfig and arguments of Assured: role, token, guard, thread.
     """
     of_config = {key: options.pop(key) for key in list(options) if key in SessionConfig.__struct_fields__}
     own = name or f"client-{random_bytes(6).hex()}"

@@ -1,4 +1,4 @@
-"""An endpoint's messages as the application holds them."""
+"""An endpoint as the application uses it: received messages, and their settlement."""
 
 import asyncio
 import time
@@ -18,10 +18,10 @@ SLICE_SECONDS = 0.05
 
 
 class AssuredEndpoint:
-    """Made by Assured.endpoint(). One thread or task reads; any may settle, and close.
+    """Made by Assured.endpoint(). One thread or task reads; any thread may settle messages, and close the endpoint.
 
-    What is not settled when the flow ends goes back into the queue. After a reconnect it comes again, flagged, and what
-    came before cannot be settled any more: that is passed over, as what was settled before.
+    Messages that are unsettled when the flow ends go back into the queue. After a reconnect the router delivers these
+    messages again, marked as redelivered. Settling a message of the lost link, or a settled message, has no effect.
     """
 
     def __init__(self, assured: "Assured", part: FlowPart) -> None:
@@ -31,21 +31,21 @@ class AssuredEndpoint:
         self._is_closed = False
 
     def next(self, timeout: float | None = None) -> Delivery | None:
-        """The next message, or None when none came within `timeout` seconds."""
+        """The next message, or None if no message arrives within `timeout` seconds."""
         inbox = self.part.inbox
         if not inbox.waiting:
             self._wait(timeout)
         return inbox.next()
 
     def take(self, count_max: int, timeout: float | None = None) -> list[Delivery]:
-        """What is there, up to so many messages; waits for the first."""
+        """Up to `count_max` messages that have arrived; waits for the first message."""
         count_max = whole_number(count_max, "number of messages", 2**32 - 1)
         if not self.part.inbox.waiting:
             self._wait(timeout)
         return self.part.inbox.take(count_max)
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Messages until it is closed."""
+        """Messages, until the endpoint is closed."""
         while not self._is_closed:
             if (message := self.next(SLICE_SECONDS)) is not None:
                 yield message
@@ -58,11 +58,11 @@ class AssuredEndpoint:
             await asyncio.to_thread(self._wait, SLICE_SECONDS)
 
     def ack(self, messages: Delivery | Iterable[Delivery], *, transaction: int = 0) -> int:
-        """They are done with: the router deletes them. How many of them could still be settled."""
+        """Acknowledge messages: the router deletes them. Return how many of the messages could be settled."""
         return self._settle(messages, SETTLE_ACKNOWLEDGED, transaction)
 
     def nack(self, messages: Delivery | Iterable[Delivery], *, transaction: int = 0) -> int:
-        """They go back into the queue, and come again, to whomever."""
+        """Return messages to the queue, which delivers them again, to any consumer."""
         return self._settle(messages, SETTLE_RETURNED, transaction)
 
     def reject(self, messages: Delivery | Iterable[Delivery], *, transaction: int = 0) -> int:
@@ -70,22 +70,22 @@ class AssuredEndpoint:
         return self._settle(messages, SETTLE_REJECTED, transaction)
 
     def is_of(self, assured: "Assured") -> bool:
-        """Whether this connection brings its messages: a transaction of another one cannot settle them."""
+        """True if the messages come by this session: transactions of other sessions cannot settle them."""
         return self._assured is assured
 
     @property
     def waiting(self) -> int:
-        """Messages that have come and were not read."""
+        """Number of messages that have arrived and were not read."""
         return self.part.inbox.waiting
 
     @property
     def is_active(self) -> bool:
-        """Whether it gets messages: at an exclusive endpoint one consumer does, the others stand by."""
+        """True if this consumer receives messages. Only one consumer of an exclusive endpoint does; the others wait."""
         return self.part.is_active
 
     def close(self, *, as_unread: bool = False) -> None:
-        """What is not settled goes back into the queue. It counts as delivered, but for what was not read; or not at
-        all with `as_unread`."""
+        """Return unsettled messages to the queue. Messages that the application has read count as delivered; with
+        `as_unread`, no message does."""
         if not self._is_closed:
             self._is_closed = True
             self._assured.close_part(self.part, is_unread=as_unread)

@@ -34,23 +34,23 @@ from penstock.net._tcp import Receiver
 from penstock.net.live.link import Link
 
 IDLE_SECONDS = 0.02
-"""Without use of it, a link goes back: nobody reads from it meanwhile."""
+"""An unused link is returned to the loop after this time, because no thread reads from it in the meantime."""
 
 RECHECK_SECONDS = 0.001
-"""Until a thread that uses it has heard the bell."""
+"""Interval of checks whether the publishing thread has noticed the reclaim."""
 
 RECLAIM_SECONDS = 5.0
-"""At the end: a thread that does not let go of it then stands still itself."""
+"""Maximum wait for the publishing thread in close(); a thread that takes longer is suspended itself."""
 
 STREAK = 8
 STREAK_SECONDS = 0.01
-"""So many messages published alone, each so soon after the one before: then it is worth while."""
+"""The link is handed over after STREAK single messages, each within STREAK_SECONDS of the previous one."""
 
 CROWDED = 1_000
-"""Others published while the link was in use: so many messages go the other way first."""
+"""Messages that take the ordinary path first, after another thread published while the link was in use."""
 
 SPIN_NS = 300_000
-"""A quick disk takes less."""
+"""The publishing thread spins for this time before it blocks; a fast disk answers sooner."""
 
 
 class ClientInlineCommit:
@@ -90,7 +90,7 @@ class ClientInlineCommit:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a thread uses it."""
+        """True if a thread uses the link."""
         return self._inline is not None and self._inline.is_busy
 
     def hand_over(self, link: Link, splitter: FrameSplitter) -> None:
@@ -105,7 +105,7 @@ class ClientInlineCommit:
         self._look_in(IDLE_SECONDS)
 
     def reclaim(self, *, is_crowded: bool = False) -> None:
-        """It is home now, or as soon as the thread that uses it has heard of it. `is_crowded`: for others' messages."""
+        """Return the link to the loop, at once or when its thread notices. `is_crowded`: other threads publish, too."""
         if self._inline is None:
             return
         if self._inline.reclaim():
@@ -145,7 +145,7 @@ class ClientInlineCommit:
         os.close(self._fd)
         if self._looking is not None:
             self._looking.cancel()
-        with contextlib.suppress(BlockingIOError):  # it was not rung
+        with contextlib.suppress(BlockingIOError):  # nothing was written to it
             os.eventfd_read(self._wake_fd)
         link.resume()
         self._returned_event.set()
@@ -154,8 +154,8 @@ class ClientInlineCommit:
     # The thread that publishes
 
     def exchange(self, part: PublisherPart, number: int, until: float | None) -> bool:
-        """Send what a publisher has to send, and wait until this message of it has an outcome. False: it has none yet,
-        and the loop's thread is to see to it."""
+        """Send a publisher's unsent messages, and wait until message `number` has an outcome. False: the message has no
+        outcome yet, and the loop's thread must continue."""
         until_ns = None if until is None else int(until * NS_PER_SECOND)
         is_done = False
         while (inline := self._inline) is not None and not is_done and part.handle:
@@ -165,13 +165,13 @@ class ClientInlineCommit:
             refused: list[tuple[int, int, int]] = []
             try:
                 is_done = inline.exchange(part.window, part.handle, number, left_ns, refused)
-            finally:  # others may have waited for what came before
+            finally:  # other threads may wait for these acknowledgements
                 self._told(part, refused)
             if is_done:
                 self._core.heard(time.monotonic_ns())
             if inline.is_wanted:
                 self._call(self._look)
-            if inline.is_wanted or inline.is_busy:  # by another thread
+            if inline.is_wanted or inline.is_busy:  # another thread uses the link
                 break
         if not is_done:
             self._count()

@@ -1,4 +1,4 @@
-"""Sessions that a program leaves behind: in a child that it forks, and at its end."""
+"""Sessions that are still open in a forked child process, and at the end of the program."""
 
 import atexit
 import os
@@ -21,7 +21,7 @@ def closed(session: "Assured") -> None:
 
 
 def _forked() -> None:
-    """Their threads are the parent's, and so are their connections."""
+    """The threads and connections of the sessions belong to the parent process."""
     for session in list(_open):
         session.disown()
     _open.clear()

@@ -1,4 +1,4 @@
-"""A publisher of assured messages as the application holds it."""
+"""A publisher of assured messages as the application uses it."""
 
 import asyncio
 import time
@@ -51,12 +51,12 @@ OUTCOMES = {
     OUTCOME_TOO_LARGE: "it is too large",
     OUTCOME_NOT_ENTITLED: "this client may not publish on the topic",
     OUTCOME_BAD_TOPIC: "its topic is invalid",
-    OUTCOME_EXPIRED: "its time to live was over",
-    OUTCOME_DISK: "the router's disk takes nothing",
+    OUTCOME_EXPIRED: "its time to live has ended",
+    OUTCOME_DISK: "the router's disk accepts no data",
     OUTCOME_LIMIT: "the router has no room for more messages",
     OUTCOME_TRANSACTION: "its transaction was not open, or was rolled back",
 }
-"""What became of a message, in words."""
+"""Texts for the outcomes of messages."""
 
 REFUSED_KEPT = 1_024
 
@@ -69,7 +69,7 @@ class AssuredPublisher:
     def __init__(self, assured: "Assured", part: PublisherPart) -> None:
         self.part = part
         self.warns = True
-        """Whether the log has it, once, that nobody wants what was sent; False: the application looks at outcomes."""
+        """True: unmatched messages are logged once. False: the application checks `outcomes`."""
         self._assured = assured
         self._window = part.window
         self._checked: dict[str, None] = {}
@@ -82,11 +82,11 @@ class AssuredPublisher:
         assured.listen(self._on_changed)
 
     def publish(self, topic: str, payload: Buffer | Message, *, timeout: float | None = None, **options: object) -> str:
-        """Store a message; returns when that has happened what it got: "stored", "asynchronous", "synchronous", or
-        "degraded" (synchronous was wanted, and the secondary does not answer); "unmatched" if nobody wants it.
+        """Publish a message, and return its outcome when it is stored: "stored", "asynchronous", "synchronous",
+        "degraded" (synchronous was requested, and the standby does not answer), or "unmatched" (no endpoint wants it).
 
-        RefusedError if the router does not take it, LimitError if it is too large, UnreachableError if it is not
-        acknowledged within `timeout` seconds; then it may be stored still. Options as of send().
+        RefusedError if the router refuses the message, LimitError if it is too large, UnreachableError if it is not
+        acknowledged within `timeout` seconds; the message may still be stored then. Options: see send().
         """
         until = None if timeout is None else deadline_after(timeout)
         number = self._put(topic, payload, **options)  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ class AssuredPublisher:
             outcome = self._window.outcome_of(number)
             if not outcome:
                 self._assured.check(self.part)
-                raise UnreachableError(f"message {number} was not acknowledged in time", hint="it may be stored still")
+                raise UnreachableError(f"message {number} was not acknowledged in time", hint="it may still be stored")
         return self._judged(number, outcome)
 
     def send(
@@ -117,10 +117,10 @@ class AssuredPublisher:
         model_version: int = 0,
         transaction: int = 0,
     ) -> int:
-        """Publish without waiting for the acknowledgement, but while the window is full; the message's number. flush()
-        says what became of it.
+        """Publish without waiting for the acknowledgement; waits only while the window is full. Return the message's
+        number; outcome() and flush() tell its outcome.
 
-        A Message of a model brings its model's id and version. `replication` counts where publishers decide.
+        A Message of a model sets the model's id and version. `replication` applies where publishers decide.
         """
         number = self._put(topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction)
         self._assured.flush_soon()
@@ -174,9 +174,9 @@ class AssuredPublisher:
         return self._judged(number, outcome or await future)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until everything that was published is acknowledged; whether it is. RefusedError if something was
-        refused since the last flush; `refused` says what. What nobody wants is no error: `outcomes` counts it, and the
-        log has it once."""
+        """Wait until all published messages are acknowledged. False after a timeout. RefusedError if a message was
+        refused since the last flush; see `refused`. Unmatched messages are no error: `outcomes` counts them, and the
+        first of them are logged."""
         deadline = deadline_after(timeout)
         last = self._window.next_number
         with self._assured.lock:
@@ -196,25 +196,25 @@ class AssuredPublisher:
         return True
 
     def _warn(self) -> None:
-        """Of what send() had to say nothing of."""
+        """Log unmatched messages of send(), which cannot report them."""
         unmatched = self._window.outcome_counts().get(OUTCOME_UNMATCHED, 0) - self._unmatched_told
         if unmatched and self.warns and not self._has_warned:
             self._has_warned = True
             log.warning("messages_unmatched", messages=unmatched, hint="no endpoint wants them; `outcomes` counts them")
 
     def outcome(self, number: int) -> str:
-        """What a message that was sent has got, of the last 65,536; empty: it is not acknowledged yet."""
+        """The outcome of one of the last 65,536 messages; empty if the message is not acknowledged yet."""
         outcome = self._window.outcome_of(number)
         return self._in_words(number, outcome) if outcome else ""
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many messages have got what, as publish() says it; refused ones by why."""
+        """Number of messages per outcome, in the words of publish(); refused messages by reason."""
         return {OUTCOMES.get(outcome, str(outcome)): count for outcome, count in self._window.outcome_counts().items()}
 
     @property
     def refused(self) -> list[tuple[int, int, int]]:
-        """Messages that were refused, the newest last: first and last number, and the outcome."""
+        """Refused messages, the newest last: first number, last number, outcome."""
         return list(self._refused)
 
     @property
@@ -222,10 +222,10 @@ class AssuredPublisher:
         return self.part.unacknowledged
 
     def close(self) -> None:
-        """What is not acknowledged may or may not be stored; flush() knows."""
+        """Close the publisher. Unacknowledged messages may or may not be stored: call flush() before."""
         if not self._is_closed:
             self._is_closed = self.part.is_closed = True
-            self.part.has_begun = False  # nothing more is put into it
+            self.part.has_begun = False  # no message is added any more
             self._assured.unlisten(self._on_changed)
             self._assured.close_part(self.part)
 
@@ -241,7 +241,7 @@ class AssuredPublisher:
 
     def _check_topic(self, topic: str) -> None:
         if not isinstance(topic, str):
-            raise TypeError(topic)  # which _put() puts into words
+            raise TypeError(topic)  # _put() replaces it by an error with a text
         check_topic(topic)
         if len(self._checked) >= 4_096:
             self._checked.clear()
@@ -266,7 +266,7 @@ class AssuredPublisher:
     def _judged(self, number: int, outcome: int) -> str:
         if outcome >= OUTCOME_REFUSED:
             self._told.add(number)
-            if len(self._told) > 2 * REFUSED_KEPT:  # of older ones the refusals are kept no longer either
+            if len(self._told) > 2 * REFUSED_KEPT:  # refusals of older messages are not kept either
                 self._told = {each for each in self._told if each >= self._unflushed[0][0]}
             raise self._refusal(number, outcome)
         self._unmatched_told += outcome == OUTCOME_UNMATCHED
@@ -280,7 +280,7 @@ class AssuredPublisher:
 
     def _refusal(self, number: int, outcome: int) -> PenstockError:
         what = f"message {number} was refused: {self._in_words(number, outcome)}"
-        if outcome == OUTCOME_TOO_LARGE:  # as send() says it of what this router does not take
+        if outcome == OUTCOME_TOO_LARGE:  # the same error as send() raises
             return LimitError(what, hint=f"at most {self._window.payload_size_max:,} bytes (message_bytes_max)")
         return RefusedError(what, peer_code=f"outcome-{outcome}")
 

@@ -1,4 +1,4 @@
-"""Runs a session on real links, in an asyncio loop (the thread of penstock.net.live.loop_thread, mostly)."""
+"""Runs a session on real links, in an asyncio loop (usually that of penstock.net.live.loop_thread)."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,9 +26,9 @@ log = logger("assured.application")
 
 
 class AssuredSessionDriver:
-    """From start() to close(); `carry_out` gets the instructions that are not about links. In the loop's thread. An
-    application thread that the link is handed over to calls `exchanged` when it has taken something in, with what was
-    refused."""
+    """Runs from start() to close(), in the loop's thread. `carry_out` receives the instructions that do not concern
+    links. While the link is handed over, the application thread that has it calls `exchanged` with refused messages
+    after it has received data."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
-"""A transaction as the application holds it (REPL-10).
+"""A transaction as the application uses it (REPL-10).
 
     with assured.transaction() as transaction:
         transaction.publish("orders.filled", fill)
         transaction.ack(message)
 
-It is committed when the block ends, and rolled back when it raises.
+The transaction is committed when the block ends, and rolled back when the block raises.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """Made by Assured.transaction(). Of one thread. `done` takes its publisher back."""
+    """Made by Assured.transaction(). Only one thread may use it. `done` takes back the publisher at the end."""
 
     def __init__(
         self, assured: "Assured", publisher: AssuredPublisher, done: Callable[[AssuredPublisher], None]
@@ -46,11 +46,11 @@ class Transaction:
         return self
 
     def publish(self, topic: str, payload: Buffer | Message, **options: Any) -> int:
-        """The message's number; it is stored when the transaction is committed. Options as of AssuredPublisher.send."""
+        """Return the message's number. The commit stores the message. Options: see AssuredPublisher.send()."""
         return self._publisher.send(topic, payload, transaction=self._open(), **options)
 
     def ack(self, message: Delivery) -> None:
-        """It is done with when the transaction is committed, and comes again if it is not."""
+        """Acknowledge the message with the commit; without a commit, the message is delivered again."""
         self._settle(message, message.source.ack)
 
     def nack(self, message: Delivery) -> None:
@@ -60,16 +60,19 @@ class Transaction:
         self._settle(message, message.source.reject)
 
     def commit(self) -> str:
-        """What its messages got, as of publish(). RefusedError if it was rolled back instead: nothing of it holds.
-        UnreachableError if that is not known: nobody answers, or another router took over before the answer came."""
+        """Return the outcome of the transaction's messages, see AssuredPublisher.publish().
+
+        RefusedError if the transaction was rolled back instead: none of it takes effect. UnreachableError if the
+        outcome is unknown: no router answers, or another router took over before the answer came.
+        """
         answer = self._end(is_commit=True)
         if answer.outcome != "committed":
-            why = answer.why or "the router did not take it"
+            why = answer.why or "the router refused the commit"
             raise RefusedError(f"the transaction was rolled back: {why}", peer_code="rolled-back")
         return OUTCOMES.get(answer.treatment, "stored")
 
     def rollback(self) -> None:
-        """What it published vanishes, what it settled comes again."""
+        """Discard the published messages; the settled messages are delivered again."""
         self._end(is_commit=False)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -88,9 +91,9 @@ class Transaction:
     def _settle(self, message: Delivery, settle: Callable[..., int]) -> None:
         number = self._open()
         if not message.source.is_of(self._assured):
-            raise LocalProtocolError("the message came on another connection", hint="begin the transaction on that one")
+            raise LocalProtocolError("the message came on another connection", hint="begin the transaction there")
         if not settle(message, transaction=number):
-            why = "it was settled before" if message.is_settled else "its flow or link has ended, and it comes again"
+            why = "already settled" if message.is_settled else "its flow or link has ended; it will be delivered again"
             raise RefusedError(f"the message cannot be settled: {why}", peer_code="gone")
 
     def _end(self, *, is_commit: bool) -> Ended:
@@ -102,7 +105,7 @@ class Transaction:
         self._done(self._publisher)
         if not isinstance(answer, Ended):
             raise UnreachableError(
-                "it is not known whether the transaction was committed",
-                hint="another router took over before the answer came: see whether what it published is there",
+                "unknown whether the transaction was committed",
+                hint="another router took over before the answer came: check whether its messages were stored",
             )
         return answer

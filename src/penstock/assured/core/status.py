@@ -87,9 +87,9 @@ def detail_of(status: RouterStatus) -> str:
     if not status.is_in_touch:
         detail += "; the administration server does not answer"
     if not status.is_storing:
-        detail += "; the disk takes nothing"
+        detail += "; the disk accepts no data"
     if replication is not None and not replication.is_other_storing:
-        detail += f"; the disk of {replication.other} takes nothing"
+        detail += f"; the disk of {replication.other} accepts no data"
     return detail
 
 

@@ -1,9 +1,9 @@
-"""A router that has nothing to do but to serve one publisher, which waits for each of its messages.
+"""Inline commit at the router: serves one publisher that waits for each of its messages, without the loop.
 
-Message by message: received, checked, matched, accepted, on the disk, acknowledged, without a turn of the loop, an event
-or an instruction for each; all of it takes a fraction of what a quick disk takes. Everything is done by the same
-kernels as ever. Whatever else there is to do ends it, and is the loop's: other frames, other clients, deliveries,
-refusals, a new segment, trouble with the disk.
+Each message is received, checked, matched, accepted, written to the disk and acknowledged by the usual kernels, without
+a turn of the loop, an event or an instruction per message. The processing takes a fraction of the time of a fast disk.
+Any other work ends the inline commit and is left to the loop: other frames, other clients, deliveries, refusals, a new
+segment, an error of the disk.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -74,10 +74,11 @@ cdef class InlineCommitKernel:
         int64_t wall_offset_ns,
         int64_t for_ns,
     ) -> bytes:
-        """Serve the publishers of a link for some time, or until there is something else to do; then the core is to be
-        told how far the disk is. Returns what came and was not served. endpoints[subscriber]: as in accept().
+        """Serve the publishers of a link for `for_ns`, or until there is other work. Return received bytes that were
+        not served. The caller then reports the last number on the disk to the core. endpoints[subscriber] is as in
+        accept().
 
-        The time of day of a message is CLOCK_BOOTTIME and wall_offset_ns.
+        The wall-clock time of a message is CLOCK_BOOTTIME plus wall_offset_ns.
         """
         cdef uint8_t room[RECEIVED_MAX]
         cdef int64_t until = now() + for_ns

@@ -31,7 +31,7 @@ OUTCOMES = {
 
 
 def account_rows(core: MessageRouter, clients: int) -> Iterator[Account]:
-    """The accounts as they stand, read in the core's thread."""
+    """The current accounts, read in the core's thread."""
     yield Account(RUN, 0, _run(core, clients))
     for endpoint in list(core.endpoints):
         yield Account(ACCOUNT, endpoint.number, _account(core, endpoint))

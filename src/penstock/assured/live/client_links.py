@@ -238,7 +238,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
 
     def _take_data(self, link: Link, data: bytes) -> None:
         if not link.number:
-            raise RemoteProtocolError("the first message is a login")
+            raise RemoteProtocolError("the first message must be a login")
         self._user.brought(link.number, data)
         if self._is_crowded() and link not in self._held:
             self._held.add(link)
@@ -261,9 +261,9 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
             case ErrorMessage() | Goodbye():
                 link.close()
             case Login() | Hello() | Proof():
-                raise RemoteProtocolError(f"a {type(message).__name__} out of turn")
+                raise RemoteProtocolError(f"unexpected {type(message).__name__}")
             case _ if not link.number:
-                raise RemoteProtocolError("the first message is a login")
+                raise RemoteProtocolError("the first message must be a login")
             case _:
                 self._user.said(link.number, message)
 
@@ -287,7 +287,7 @@ class ClientLinks(LinkService[Message, Login, ClientRights]):
             self._user.left(link.number)
 
     def _look(self) -> None:
-        """Disconnect clients that were silent for too long; a client that lives sends pings."""
+        """Disconnect clients that were silent for too long; a live client sends pings."""
         before = time.monotonic() - self._config.silence_ms / 1_000
         for link, client in list(self._clients.items()):
             if link.number and client.heard < before and link not in self._held:

@@ -106,7 +106,7 @@ class ClientRequests:
             case _ if isinstance(message, RouterRequest):
                 self.tell(events.RequestReceived(link, message))
             case _:
-                raise RemoteProtocolError(f"a {type(message).__name__}, which no client says")
+                raise RemoteProtocolError(f"clients must not send {type(message).__name__}")
 
     def _endpoints_for(self, link: int, name: str) -> tuple[EndpointInfo, ...]:
         """The endpoints that the client may consume from."""
@@ -122,7 +122,7 @@ class ClientRequests:
         try:
             rights = self._access.renew(link, token, time.time_ns())
             if (rights.subject, rights.grants) != (before.subject, before.grants):
-                raise TokenError("the newer token grants something else", hint="log in with it")
+                raise TokenError("the newer token has other grants", hint="log in again with it")
         except PenstockError as error:
             self._links.refuse(link, REFUSALS.of(error))
 

@@ -263,5 +263,5 @@ def _made(directory: Path) -> Path:
     try:
         make_directory(directory)
     except OSError as error:
-        raise ConfigurationError(f"no directory can be made there: {error.strerror}", where=str(directory)) from None
+        raise ConfigurationError(f"cannot create the directory: {error.strerror}", where=str(directory)) from None
     return directory

@@ -33,7 +33,7 @@ WAITING_MAX = 8
 
 PATIENCE_MS_MIN = 1_000
 PINGS = 3
-"""Pings in the time after which a silent voter counts as dead."""
+"""Number of pings sent to a silent voter before the voter counts as dead."""
 
 CLOCKS_APART_MS = 1_000
 """A difference of wall clocks that is logged."""
@@ -56,9 +56,9 @@ class _Line(NamedTuple):
 
 
 class LeaseLinks:
-    """Of one voter. `heard` is called in the loop's thread with what the other voters say. `places` are those that this
-    one asks: a router asks both others, a witness nobody. `reached` is called when a connection to one of these is
-    established."""
+    """The links of one voter. `heard` is called in the loop's thread with messages of other voters. `places` has the
+    addresses of the voters that this voter asks: a router asks both others, a witness asks none. `reached` is called
+    when a connection to one of these voters is established."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class LeaseLinks:
         expected = {each for each in lease.voters if each != name} if name in lease.routers else set()
         if set(places) != expected:
             raise ConfigurationError(
-                f"{name} asks {', '.join(sorted(expected)) or 'nobody'}, and has places of {', '.join(sorted(places))}",
+                f"{name} asks {', '.join(sorted(expected)) or 'nobody'}, has addresses of {', '.join(sorted(places))}",
                 where="lease",
             )
         self._lease = lease
@@ -150,7 +150,7 @@ class LeaseLinks:
     # Connections
 
     async def _serve(self, connection: Connection) -> None:
-        """Another voter asks for this voter's vote."""
+        """Handle a connection on which another voter asks for this voter's vote."""
         if connection.peer.node not in self._askers:
             error = AuthenticationError(f"{connection.peer.node} may not request this lease")
             raise self._refused(Cause.AUTHENTICATION, error)
@@ -201,7 +201,7 @@ class LeaseLinks:
         try:
             async for message in connection:
                 if not isinstance(message, expected):
-                    error = RemoteProtocolError(f"a {type(message).__name__} out of turn")
+                    error = RemoteProtocolError(f"unexpected {type(message).__name__}")
                     raise self._refused(Cause.MESSAGE, error)
                 self._heard(voter, message)
                 self._compare_clocks(voter, connection)
@@ -223,8 +223,8 @@ class LeaseLinks:
             raise self._refused(Cause.REFUSED, ConfigurationError(f"{voter} has other terms", hint=hint))
 
     def _compare_clocks(self, voter: str, connection: Connection) -> None:
-        """Nothing here depends on the time of day; but a message that may wait for a minute waits by the clock of the
-        router that has it."""
+        """Warn of clocks that differ. The lease does not depend on wall clocks, but a message expires by the wall clock
+        of the router that has the message."""
         apart = apart_ms(connection.clock_estimate())
         if apart > CLOCKS_APART_MS and voter not in self._apart:
             log.warning("clocks_differ", voter=voter, ms=apart, hint="messages expire by the active router's clock")

@@ -32,8 +32,8 @@ def lacking_of(pair: Pair) -> tuple[str, ...]:
 
 
 FORCE = "--force does not ask the other router"
-LOSE = "--force --lose gives up whatever the other router has"
-RENEWS = "the other router is active and answers: with a witness it renews its lease, whatever is forced here"
+LOSE = "--force --lose gives up all messages that only the other router has"
+RENEWS = "the other router is active and answers: with a witness, an order here does not end its lease"
 
 
 def objection(pair: Pair, is_forced: bool, may_lose: bool) -> tuple[str, str]:
@@ -45,7 +45,7 @@ def objection(pair: Pair, is_forced: bool, may_lose: bool) -> tuple[str, str]:
         return RENEWS, "switch without --force: this router has everything"
     is_empty = pair.epoch == 0 and pair.link.peer is None and not pair.is_active
     if is_empty and not may_lose:
-        return "this router has never had anything, and the other one cannot be asked", LOSE
+        return "this router never had any messages, and the other router does not answer", LOSE
     return _objection(pair), ""
 
 
@@ -56,7 +56,7 @@ def _objection(pair: Pair) -> str:
     if pair.link.peer is not None and pair.link.peer.role == "standby" and pair.link.peer.epoch > pair.epoch:
         return "the other router has messages that this one lacks: switch there"
     if pair.router.trouble:
-        return "this router's disk takes nothing"
+        return "this router's disk accepts no data"
     return ""
 
 

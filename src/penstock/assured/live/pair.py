@@ -101,7 +101,7 @@ class LivePair:
         return dialling if self.lease is None else [*dialling, *self.lease.tasks]
 
     async def hand_over(self) -> None:
-        """To the other router, if that has everything: then it need not wait until this one is missed."""
+        """Hand over to the other router if that router has everything, so that it takes over without a timeout."""
         peer = self.core.link.peer
         if not self.core.is_active or self._state != "in step" or peer is None or not peer.is_storing:
             return
@@ -132,7 +132,7 @@ class LivePair:
     # Messages between the routers
 
     def _heard(self, event: PeerEvent) -> None:
-        """Of the other router; what it says besides messages is not the core's."""
+        """Handle a frame of the other router; settings are not passed to the core."""
         match event:
             case PeerFrame(link, data) if data[:1] == HEAD[:1]:
                 try:
@@ -171,14 +171,16 @@ class LivePair:
                 self._tell(SwitchHere(is_forced))
             case Degrade(number, is_ordered):
                 if not self.core.is_active:
-                    self._say(link, Refused("not_active", "this router stands by", number, place=self.config.clients))
+                    self._say(
+                        link, Refused("not_active", "this router is the standby", number, place=self.config.clients)
+                    )
                     return
                 self._tell(DegradeHere(is_ordered))
                 self._say(link, Done(number))
 
     def _lose_patience(self, link: int, number: int) -> None:
         del self._orders[link, number]
-        reason = "the other router has not let this one be active: under a witness, one that lives keeps its lease"
+        reason = "the other router has not yielded: with a witness, a live router keeps its lease"
         self._say(link, Refused("not_active", reason, number))
 
     # Results of an event

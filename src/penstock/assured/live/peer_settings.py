@@ -1,8 +1,9 @@
-"""What the two routers of a pair tell each other besides messages (REPL-6), in frames of their own: how each was
-configured, where that has to be alike, and what the tokens of clients are checked with.
+"""Settings and token state that the two routers of a pair exchange (REPL-6), in frames besides the messages: settings
+that must be equal at both routers, and the keys and revocations for checking clients' tokens.
 
-Each tells what it has from its own administration server; the other one needs it when its server does not answer. So
-clients find the same rights after a switch. Nothing of it is a secret: keys are those that tokens are checked with.
+Each router sends the token state from its own administration server; the other router uses it when its own server does
+not answer. So clients have the same rights after a switch. The token state is not secret, because its keys only verify
+tokens.
 """
 
 import asyncio
@@ -58,8 +59,8 @@ Beside: TypeAlias = Configured | TokensChecked
 def peer_settings_of(
     config: RouterNodeConfig, models: Mapping[int, MessageModel], secret: Secret | None, tokens: TokenWatch | None
 ) -> "PeerSettings":
-    """Whoever says what tokens are checked with could let anybody in: that is taken from the other router only where it
-    has proved to be the one. `secret` is that of clients."""
+    """Build the settings of this router. Token state is accepted only from a peer that has proved its identity with the
+    pair's secret, because the sender could otherwise admit any client. `secret` is the secret of clients."""
     assert config.pair is not None
     is_proved = bool(config.pair.link.secret_file)
     own = configured(config, models, secret if is_proved else None)
@@ -133,7 +134,7 @@ class PeerSettings:
         try:
             message = msgspec.msgpack.decode(data[len(HEAD) :], type=Beside)
         except DECODE_ERRORS as error:
-            raise RemoteProtocolError(f"what it says besides messages is not as it should be: {error}") from None
+            raise RemoteProtocolError(f"invalid settings of the other router: {error}") from None
         match message:
             case Configured(values):
                 self._compare(values, other)
@@ -144,7 +145,7 @@ class PeerSettings:
                     self._learn(TokenState(*msgspec.structs.astuple(message)))
 
     def _compare(self, values: Mapping[str, str], other: str) -> None:
-        """Clients may find fewer or other rights after a switch, so operators are warned in time."""
+        """Warn operators of differences, because clients could have fewer or other rights after a switch."""
         own = self._own.values
         self.differences = tuple(sorted(name for name, text in own.items() if values.get(name, text) != text))
         for name in self.differences:

@@ -99,5 +99,5 @@ class LiveWitness:
         if status.alone:
             detail += f"; {status.alone} is alone"
         if not status.is_storing:
-            detail += "; the disk takes nothing"
+            detail += "; the disk accepts no data"
         return Health(status.is_storing, detail)

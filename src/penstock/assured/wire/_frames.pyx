@@ -54,11 +54,11 @@ from penstock.base.errors import LimitError, LocalProtocolError, RemoteProtocolE
 cdef uint32_t TOPIC_SIZE_MAX = limits.TOPIC_SIZE_MAX
 
 WHAT_IS_WRONG = {
-    FRAME_SHORT: "it ends within its head",
-    FRAME_KIND: "there is none of its kind",
-    FRAME_COUNT: "it does not have as many parts as it says",
-    FRAME_LENGTH: "its parts do not fit it",
-    FRAME_VALUE: "it has a value that cannot be",
+    FRAME_SHORT: "it ends within its header",
+    FRAME_KIND: "unknown kind",
+    FRAME_COUNT: "the number of its parts is wrong",
+    FRAME_LENGTH: "the sizes of its parts are wrong",
+    FRAME_VALUE: "it has an invalid value",
 }
 
 
@@ -210,7 +210,7 @@ cdef class FrameSplitter:
         while size - at >= LENGTH_SIZE:
             length = load_u32(start + at)
             if length == 0 or length > self.size_max:
-                self.failure = f"a frame of {length} bytes, 1 to {self.size_max} are taken"
+                self.failure = f"a frame of {length} bytes (1 to {self.size_max} are allowed)"
                 break
             if size - at - LENGTH_SIZE < length:
                 self.awaited = LENGTH_SIZE + length
@@ -288,7 +288,7 @@ cdef int check_content(bytes topic, bytes payload, uint32_t priority) except -1:
     if len(payload) > PAYLOAD_SIZE_MAX:
         raise LimitError(f"a payload of {len(payload)} bytes", hint=f"at most {PAYLOAD_SIZE_MAX}")
     if priority > PRIORITY_MAX:
-        raise LocalProtocolError(f"{priority} is no priority", hint=f"0 to {PRIORITY_MAX}")
+        raise LocalProtocolError(f"invalid priority {priority}", hint=f"0 to {PRIORITY_MAX}")
     return 0
 
 

@@ -340,7 +340,7 @@ class LiveAgent:
         if trouble := self.node.token_trouble:
             detail += f"; {trouble}"
         if not status.is_storing:
-            detail += "; the disk takes nothing"
+            detail += "; the disk accepts no data"
         if status.is_degraded:
             detail += "; degraded: no standby has what is acknowledged"
         return Health(status.is_storing, detail)

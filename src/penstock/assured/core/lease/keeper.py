@@ -101,7 +101,7 @@ class LeaseKeeper:
         """`epoch` is the newest in the router's own log."""
         if name not in config.routers:
             raise ConfigurationError(
-                f"{name} is no router of this pair", where="lease", hint=" and ".join(config.routers)
+                f"{name} is not a router of this pair", where="lease", hint=" and ".join(config.routers)
             )
         self.until_ns = 0
         self._config = config

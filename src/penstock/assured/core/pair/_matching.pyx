@@ -53,7 +53,7 @@ cdef class Unmatched(MessageParts):
             raise RemoteProtocolError(f"a frame of records has {size} bytes")
         while at < size:  # the whole frame is checked before it is used
             if check_record(&self.view[at], size - at) == 0:
-                raise RemoteProtocolError("a frame of records has something else in it")
+                raise RemoteProtocolError("a RECORDS frame has other records or bytes")
             memcpy(&record, &self.view[at], sizeof(RecordHead))
             at += record.size
         at = RECORDS_HEAD_SIZE
@@ -75,7 +75,7 @@ cdef class Unmatched(MessageParts):
             if is_to_match(&record):
                 memcpy(&head, &self.view[at], MESSAGE_HEAD_SIZE)
                 if head.destination_count:
-                    raise RemoteProtocolError("a message is to be matched, and has endpoints")
+                    raise RemoteProtocolError("a message to be matched by this router has endpoints already")
                 self.place(
                     index, <uint32_t>at + MESSAGE_HEAD_SIZE, head.topic_size, head.payload_size, head.model_id,
                     head.model_version,

@@ -75,17 +75,17 @@ def apply_records(
     cdef uint32_t count = 0, length
     cdef uint8_t kind
     if size < RECORDS_HEAD_SIZE:
-        raise RemoteProtocolError("a frame of records is too short")
+        raise RemoteProtocolError("a RECORDS frame is too short")
     memcpy(&head, &frame[0], RECORDS_HEAD_SIZE)
     while at < size:
         length = check_record(&frame[at], size - at)
         kind = frame[at]
         if length == 0 or kind not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD, RECORD_TRANSACTION, RECORD_OWNER):
-            raise RemoteProtocolError("a frame of records has something else in it")
+            raise RemoteProtocolError("a RECORDS frame has other records or bytes")
         at += length
         count += 1
     if head.kind != KIND_RECORDS or count != head.count:
-        raise RemoteProtocolError(f"a frame of {head.count} records has {count}")
+        raise RemoteProtocolError(f"a RECORDS frame states {head.count} records, but has {count}")
     at = RECORDS_HEAD_SIZE
     while at < size:
         memcpy(&record, &frame[at], sizeof(RecordHead))
@@ -131,10 +131,10 @@ def check_publishers(const uint8_t[::1] frame not None) -> None:
     while at < size:
         length = check_record(&frame[at], size - at)
         if length == 0 or frame[at] != RECORD_PUBLISHER:
-            raise RemoteProtocolError("a frame of publishers has something else in it")
+            raise RemoteProtocolError("a PUBLISHERS frame has other records or bytes")
         at += length
     if at != size:
-        raise RemoteProtocolError("a frame of publishers is too short")
+        raise RemoteProtocolError("a PUBLISHERS frame is too short")
 
 
 cdef uint64_t take_in(

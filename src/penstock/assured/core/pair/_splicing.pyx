@@ -194,18 +194,18 @@ def join(bytes frame not None, dict held not None) -> bytes:
     cdef bytearray source = None
     cdef uint8_t *out
     if size < SPLICED_HEAD_SIZE:
-        raise RemoteProtocolError("a spliced frame is too short")
+        raise RemoteProtocolError("a SPLICED frame is too short")
     memcpy(&head, data, SPLICED_HEAD_SIZE)
     at = SPLICED_HEAD_SIZE + <uint64_t>head.count * PIECE_SIZE
     if at > size:
-        raise RemoteProtocolError(f"a spliced frame has no {head.count} pieces")
+        raise RemoteProtocolError(f"a SPLICED frame is too short for its {head.count} pieces")
     total = size - at
     for index in range(head.count):
         memcpy(&piece, data + SPLICED_HEAD_SIZE + index * PIECE_SIZE, PIECE_SIZE)
         said += piece.said
         total += piece.size
     if said != size - at or total > PEER_FRAME_SIZE_MAX:
-        raise RemoteProtocolError(f"a spliced frame says {size - at} bytes, its pieces {said}, and has {total} in all")
+        raise RemoteProtocolError(f"a SPLICED frame has {size - at} own bytes, its pieces {said}, and {total} in all")
     cdef bytes joined = PyBytes_FromStringAndSize(NULL, total)
     out = <uint8_t *>PyBytes_AS_STRING(joined)
     for index in range(head.count):
@@ -216,7 +216,7 @@ def join(bytes frame not None, dict held not None) -> bytes:
         if piece.size:
             source = held.get(piece.number)
             if source is None or <uint64_t>piece.offset + piece.size > <uint64_t>len(source):
-                raise RemoteProtocolError("a spliced frame speaks of what there is not")
+                raise RemoteProtocolError("a SPLICED frame refers to bytes that this router does not hold")
             memcpy(out, PyByteArray_AS_STRING(source) + piece.offset, piece.size)
             out += piece.size
     return joined

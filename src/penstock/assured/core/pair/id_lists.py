@@ -33,8 +33,8 @@ def ids_frame(kind: int, number: int, ids: NDArray[numpy.uint64], *, is_last: bo
 def read_ids(data: bytes) -> tuple[int, bool, NDArray[numpy.uint64]]:
     """Return (number, True for the last frame, ids). Raises RemoteProtocolError unless the ids rise."""
     if len(data) < 8 or len(data) % 8:
-        raise RemoteProtocolError("a frame of ids is not whole")
+        raise RemoteProtocolError("a list of ids is incomplete")
     ids = numpy.frombuffer(data, "<u8", offset=8).astype(numpy.uint64)
     if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
-        raise RemoteProtocolError("the ids of a frame do not rise")
+        raise RemoteProtocolError("the ids of a list do not ascend")
     return int.from_bytes(data[4:8], "little"), bool(data[1] & 1), ids

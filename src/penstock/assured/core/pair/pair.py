@@ -372,7 +372,7 @@ class Pair:
         # only an active router has frames to send
         if is_ready and not any(isinstance(each, events.SendData) for each in self._out):
             self.switching.begin_yielding(now_ns)
-            self._stand_by(now_ns, "the other router is to be active")
+            self._stand_by(now_ns, "the other router takes over by a planned switch")
         if self.sending is not None and self.switching.is_yielding and self.sending.is_drained:
             self._yielded(now_ns)
 

@@ -69,9 +69,9 @@ class PairConfig(Config, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.routers[0] == self.routers[1]:
-            raise ConfigurationError("a pair has two routers", where="pair", hint="each has a name of its own")
+            raise ConfigurationError("a pair has two routers", where="pair", hint="the two names must differ")
         if self.lease is not None and self.lease.routers != self.routers:
-            raise ConfigurationError("the lease is another pair's", where="pair")
+            raise ConfigurationError("the lease belongs to another pair", where="pair")
 
 
 class Standing(msgspec.Struct, tag="standing", frozen=True):

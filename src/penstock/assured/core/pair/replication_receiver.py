@@ -103,14 +103,14 @@ class ReplicationReceiver:
 
     def become_whole(self) -> None:
         if self._is_listed:
-            raise RemoteProtocolError("it has not listed what it has")
+            raise RemoteProtocolError("the active router reports completion before its list has ended")
         self.is_whole = True
 
     def define(self, message: Defined) -> str:
         """Define an endpoint of the active router: create it, or find it by name. Return its name if it differs
         here."""
         if message.number > NUMBER_MAX:
-            raise RemoteProtocolError(f"an endpoint has number {message.number}")
+            raise RemoteProtocolError(f"invalid endpoint number {message.number}")
         self._there, self._looked_at = None, -1
         while message.number >= len(self._numbers):
             self._numbers = numpy.concatenate([self._numbers, numpy.zeros_like(self._numbers)])
@@ -128,7 +128,7 @@ class ReplicationReceiver:
         try:
             definition = msgspec.json.decode(message.definition, type=Definition)
         except (*DECODE_ERRORS, PenstockError) as error:
-            raise RemoteProtocolError(f"an endpoint is defined as nothing that there is: {error}") from None
+            raise RemoteProtocolError(f"invalid definition of an endpoint: {error}") from None
         known = endpoints.get(definition.config.name)
         is_copied = endpoints.is_copied(definition.config)
         if is_copied:
@@ -174,14 +174,15 @@ class ReplicationReceiver:
     def live(self, number: int, ids: NDArray[numpy.uint64]) -> None:
         self._listed_count += len(ids)
         if not self._is_listed or self._listed_count > IDS_MAX:
-            raise RemoteProtocolError(f"it lists {self._listed_count} messages")
+            raise RemoteProtocolError(f"{self._listed_count} listed messages: too many, or after the list's end")
         if number < len(self._numbers) and self._numbers[number]:
             self._listed.setdefault(int(self._numbers[number]), []).append(ids)
 
     def publishers(self, data: bytes) -> None:
         self._publishers_size += len(data)
         if not self._is_listed or self._publishers_size > PUBLISHERS_SIZE_MAX:
-            raise RemoteProtocolError(f"it lists publishers in {self._publishers_size} bytes")
+            size = self._publishers_size
+            raise RemoteProtocolError(f"{size} bytes of listed publishers: too many, or after the list's end")
         check_publishers(data)
         self._publishers.append(data)
 
@@ -191,16 +192,16 @@ class ReplicationReceiver:
         return bool(self._tables.replication.consumed)
 
     def resolve(self) -> None:
-        """Confirm those that the active router has; all of them if it took over by an operator's order while this
-        router was degraded."""
+        """Confirm the transactions that the active router has; confirm all of them if that router took over by an
+        operator's order while this router was degraded."""
         resolve(self._tables, EVERY_ID if self._log.is_degraded else self._since[0])
 
     def compare(self, id_highest: int) -> bool:
         """All messages up to this one were listed. Find obsolete and missing messages. True if there are any."""
         if not self._is_listed:
-            raise RemoteProtocolError("it has listed everything already")
+            raise RemoteProtocolError("the active router ends its list twice")
         if id_highest >> EPOCH_BITS > self.epoch:
-            raise RemoteProtocolError(f"it has message {id_highest}, in epoch {self.epoch}")
+            raise RemoteProtocolError(f"message {id_highest} is listed, of an epoch after {self.epoch}")
         self._is_listed = False
         self.id_highest = id_highest
         tables = self._tables
@@ -318,9 +319,9 @@ class ReplicationReceiver:
 
     def records(self, data: bytes) -> None:
         if self._is_listed:
-            raise RemoteProtocolError("it sends records before it has listed what it has")
+            raise RemoteProtocolError("the active router sends records before its list has ended")
         if self._log.is_pressed:
-            raise LimitError("the disk here is full: what is settled makes room, and nothing else is taken")
+            raise LimitError("the standby's disk is full: it accepts records again when settlements have made room")
         position, id_highest = apply_records(self._tables, self._matched(data), self._numbers)
         self.id_highest = max(self.id_highest, id_highest)
         self._answers.append((self._log.newest_sequence, [encode(StoredTo(self._stream, position))]))
@@ -337,7 +338,7 @@ class ReplicationReceiver:
         found = unmatched.matched(self._tables, offsets, subscribers, matcher.owners, self._there)
         if found is None:
             raise MatchesDifferError(
-                "it finds other endpoints for a message: compare endpoints, and models, of the two"
+                "the routers match a message with different endpoints: compare endpoints and models of the two"
             )
         return found
 

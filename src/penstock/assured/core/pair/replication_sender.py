@@ -156,10 +156,11 @@ class ReplicationSender:
 
     def missing(self, ids: NDArray[numpy.uint64], is_last: bool) -> None:
         if not self._is_listed:
-            raise RemoteProtocolError("it has said already what it misses")
+            raise RemoteProtocolError("the standby reports missing messages twice")
         self._missing_count += len(ids)
         if self._missing_count > self._listed_count or (len(ids) and not ids[0]):
-            raise RemoteProtocolError(f"it misses {self._missing_count} messages, of {self._listed_count}")
+            what = f"{self._missing_count} missing messages, of {self._listed_count} listed ones"
+            raise RemoteProtocolError(f"the standby reports {what}")
         self._missing.append(ids)
         if is_last:
             self._is_listed = False
@@ -171,7 +172,7 @@ class ReplicationSender:
 
     def stored_to(self, position: int) -> None:
         if not self._stored <= position <= self._position:
-            raise RemoteProtocolError(f"it has stored {position} records, of {self._position}")
+            raise RemoteProtocolError(f"the standby reports {position} stored records of {self._position} sent ones")
         self._stored = position
         while self._sent and self._sent[0].position <= position:
             sent = self._sent.popleft()

@@ -91,10 +91,10 @@ def frames_of(const uint8_t[::1] data not None) -> list:
     while at < size:
         length = load_u32(&data[at]) if size - at >= LENGTH_SIZE else 0
         if length == 0 or length > size - at - LENGTH_SIZE:
-            raise RemoteProtocolError("data frames are not whole")
+            raise RemoteProtocolError("incomplete data frame")
         at += LENGTH_SIZE
         if check_frame(&data[at], length) != FRAME_GOOD:
-            raise RemoteProtocolError(f"a data frame of kind {data[at]} is not as it should be")
+            raise RemoteProtocolError(f"invalid data frame of kind {data[at]}")
         found.append((data[at], at, length))
         at += length
     return found

@@ -27,7 +27,7 @@ cdef class LogWriter:
     cdef uint32_t _section_count
     cdef uint32_t _section_capacity
     cdef readonly uint64_t rows         # pending records
-    cdef readonly bint is_grouping      # records are put into a transaction's record
+    cdef readonly bint is_grouping      # new records become parts of one transaction's record
     cdef readonly uint32_t section_first    # the number of the oldest section
     cdef readonly uint64_t size         # bytes of all sections
     cdef readonly uint64_t live_size    # bytes of live messages' records

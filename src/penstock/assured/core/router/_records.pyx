@@ -56,7 +56,7 @@ cdef bint is_transaction(const uint8_t *record, uint32_t size) noexcept nogil:
         return False
     while at < size:
         if record[at] not in (RECORD_MESSAGE, RECORD_SETTLED, RECORD_DEAD, RECORD_RETURNED):
-            return False # no transaction is in another: how deep this goes is not the record's to say
+            return False # transactions are not nested, so a record cannot choose the depth of this recursion
         inner = check_record(record + at, size - at)
         if inner == 0:
             return False

@@ -116,7 +116,7 @@ def pass_row_of(Tables tables not None, const RecordRow[::1] rows not None, Py_s
 
 
 cdef object damaged(uint64_t sequence):
-    return JournalCorruptError(f"record {sequence} is none of a router's log", hint="is it another journal?")
+    return JournalCorruptError(f"record {sequence} is not a record of a router's log", hint="is it another journal?")
 
 
 cdef int pass_row(Tables tables, const RecordRow *row) except -1:
@@ -163,7 +163,7 @@ cdef int recover_message(Tables tables, const uint8_t *record, uint64_t sequence
         remember(known_publisher(tables, head.publisher), head.number)
     tables.skip_ids(head.id)
     place = message_by_id(tables, head.id)
-    if place: # what it says now is all that counts
+    if place: # this record replaces all earlier ones
         message_at(tables, place).flags &= ~<uint8_t>MESSAGE_STORED
         while message_at(tables, place).entries:
             remove(tables, message_at(tables, place).entries)

@@ -209,7 +209,7 @@ cdef class Tables:
         """Create a publisher. If there is no room, the publisher that has been away longest is forgotten."""
         cdef uint32_t handle = 0
         if id == 0:
-            raise LocalProtocolError("0 is no publisher's id")
+            raise LocalProtocolError("invalid publisher id 0")
         if self.publishers.count >= self.publishers.count_max:
             handle = self.publishers.forget_oldest()
             queue_forget_publisher(&self.waiting, handle)

@@ -23,7 +23,7 @@ DEFINITION_SIZE_MAX = MIB
 """Maximum size of its JSON, which is one record of the log."""
 
 CONDITION_SIZE_MAX = 4_096
-MODELS = "it knows those shipped, and those of its `models`"
+MODELS = "the router knows the shipped models and those of its setting `models`"
 
 
 class EndpointLifecycle:
@@ -63,12 +63,12 @@ class EndpointLifecycle:
     def check_standby(self, link: Link, request: object) -> None:
         """Allow a standby only requests for endpoints that are configured by hand at both routers."""
         if self.is_mirrored or not link.is_operator or not isinstance(request, Change):
-            raise RefusedRequest("not_active", "this router stands by")
+            raise RefusedRequest("not_active", "this router is the standby")
 
     def change(self, link: Link, request: Change, trouble: str) -> list[Instruction]:
         """Change an endpoint on request. `trouble` is the state of the disk."""
         if not link.may_define:
-            raise RefusedRequest("not_entitled", "endpoints are operators' to define")
+            raise RefusedRequest("not_entitled", "only operators may define endpoints")
         if trouble:
             raise RefusedRequest("disk", trouble)
         match request:
@@ -102,7 +102,9 @@ class EndpointLifecycle:
                 return self._define(config)
             return self._define(config, ReplayState(from_id, from_time_ns, live_from=self._tables.next_id))
         if known.config != config:
-            raise RefusedRequest("endpoint_exists", f"{config.name} is there, and is another", hint="alter it")
+            raise RefusedRequest(
+                "endpoint_exists", f"endpoint {config.name} exists with another configuration", hint="alter it"
+            )
         return []
 
     def _define(self, config: EndpointConfig, replay: ReplayState | None = None) -> list[Instruction]:

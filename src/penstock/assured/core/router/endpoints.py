@@ -257,11 +257,13 @@ class Endpoints:
             raise LimitError(f"there are {len(self)} endpoints already", hint="raise endpoints_max")
         target = self._by_name.get(config.dead_to)
         if config.dead_to and target is None and not number:
-            raise NotFoundError(f"there is no endpoint {config.dead_to!r} for what {config.name!r} gives up")
+            raise NotFoundError(f"unknown endpoint {config.dead_to!r} in dead_to of {config.name!r}")
         self._refuse_circle(config)
         number = known.number if known is not None else number or self.number_highest + 1
         if number > NUMBER_MAX:
-            raise LimitError(f"{NUMBER_MAX:,} endpoints have come and gone", hint="begin with an empty state directory")
+            raise LimitError(
+                f"all {NUMBER_MAX:,} endpoint numbers are used", hint="begin with an empty state directory"
+            )
         wants = (*config.wants, Want(topics=(f"queue.{config.name}",)))
         subscribers = self.matcher.add_all(number, wants)
         if known is not None:
@@ -284,7 +286,7 @@ class Endpoints:
         while target is not None:
             if target.name == config.name:
                 raise ConfigurationError(
-                    "what it gives up comes back to it", where=f"endpoint {config.name}", hint="change dead_to"
+                    "its dead letters return to it", where=f"endpoint {config.name}", hint="change dead_to"
                 )
             target = self._by_name.get(target.config.dead_to)
 
@@ -371,8 +373,8 @@ class Endpoints:
         try:
             definition = msgspec.json.decode(record[ENDPOINT_HEAD_SIZE : ENDPOINT_HEAD_SIZE + size], type=Definition)
         except (*DECODE_ERRORS, PenstockError) as error:
-            what = f"record {sequence} defines an endpoint as nothing that there is: {error}"
-            raise JournalCorruptError(what, hint="is it a later version's?") from None
+            what = f"record {sequence} has an invalid definition of an endpoint: {error}"
+            raise JournalCorruptError(what, hint="was it written by a later version?") from None
         known = self._by_number.get(number)
         if record[1] & ENDPOINT_DELETED:
             if known is not None:

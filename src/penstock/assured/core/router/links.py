@@ -117,7 +117,7 @@ class Links:
     def open_publisher(self, link: Link, publisher: int) -> int:
         """Open a publisher and return its handle; it leaves its previous link."""
         if not 0 < publisher < 2**64:
-            raise RefusedRequest("malformed", f"{publisher} is no publisher's id")
+            raise RefusedRequest("malformed", f"invalid publisher id {publisher}")
         handle, before = self._tables.publishers.link(publisher)
         if before and (other := self._links.get(before)) is not None:
             other.publishers.discard(handle)
@@ -131,7 +131,7 @@ class Links:
         """Refuse a publisher of another client: it could use up the publisher's numbers, whose later messages would
         count as known."""
         if self._tables.publishers.owner(publisher) not in (0, _owner(link)):
-            raise RefusedRequest("not_entitled", f"publisher {publisher} is another client's")
+            raise RefusedRequest("not_entitled", f"publisher {publisher} belongs to another client")
 
     def close_publisher(self, link: Link, handle: int) -> None:
         if handle not in link.publishers:
@@ -143,7 +143,7 @@ class Links:
         """Open a flow. Return its handle, and True if it gets messages."""
         delay_s = link.consume_delay_s(endpoint.name)
         if delay_s is None:
-            raise RefusedRequest("not_entitled", f"it may not consume from {endpoint.name}")
+            raise RefusedRequest("not_entitled", f"this client may not consume from {endpoint.name}")
         delay_ns = min(delay_s * NS_PER_SECOND, DELAY_NS_MAX)
         handle = open_flow(
             self._tables, link.number, endpoint.number, min(credit, 2**63), self._config.flows_max, delay_ns

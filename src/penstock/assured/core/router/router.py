@@ -175,7 +175,7 @@ class MessageRouter:
             case Stop(reason):
                 for link in self.links.all():
                     self._close_link(link)
-                    self._out.append(EndLink(link.number, "not_active", reason or "the router ends"))
+                    self._out.append(EndLink(link.number, "not_active", reason or "the router stops"))
             case Tick():
                 self.log.tick(now_ns)
                 self.transactions.tick(now_ns)
@@ -253,7 +253,7 @@ class MessageRouter:
             self.is_active = False
             for link in self.links.all():
                 self._close_link(link)
-                self._out.append(EndLink(link.number, "not_active", f"this router stands by; go to {event.where}"))
+                self._out.append(EndLink(link.number, "not_active", f"this router is the standby; go to {event.where}"))
             leave_queues(self.tables)
             self.transactions.forget()
         self._becoming = self.log.append_epoch(event.role, event.epoch), event
@@ -333,7 +333,7 @@ class MessageRouter:
     def _open_link(self, event: LinkOpened) -> None:
         try:
             if not self.is_active and not event.is_operator:
-                raise RefusedRequest("not_active", "this router stands by")
+                raise RefusedRequest("not_active", "this router is the standby")
             self.links.open(event)
         except RefusedRequest as error:
             self._out.append(EndLink(event.link, error.refusal, error.what))
@@ -355,7 +355,7 @@ class MessageRouter:
                 elif kind == KIND_CREDIT:
                     give_credit(self.tables, number, data, at)
                 else:
-                    raise RemoteProtocolError(f"a data frame of kind {kind} is a router's to send")
+                    raise RemoteProtocolError(f"clients must not send data frames of kind {kind}")
         except RemoteProtocolError as error:
             self._close_link(link)
             self._out.append(EndLink(number, "malformed", str(error)))

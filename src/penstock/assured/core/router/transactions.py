@@ -59,7 +59,7 @@ SETTLED_SPACE = 40
 
 WHY = {
     OUTCOME_KNOWN: "a message of it was published before",
-    OUTCOME_DISK: "the disk takes nothing",
+    OUTCOME_DISK: "the disk accepts no data",
     OUTCOME_TOO_LARGE: "a message of it is too large",
     OUTCOME_BAD_TOPIC: "a message of it has an invalid topic",
     OUTCOME_LIMIT: "the router has no room",
@@ -199,7 +199,7 @@ class Transactions:
         for each in (*self._storing, *self._replicating):
             if (each.publisher, each.number) == (publisher, number):
                 if len(each.askers) >= ASKERS_MAX:
-                    raise RefusedRequest("limit", f"transaction {number} was asked for often enough")
+                    raise RefusedRequest("limit", f"too many requests for the outcome of transaction {number}")
                 each.askers.append((link.number, request))
                 return []
         is_committed = number <= last
@@ -297,7 +297,7 @@ class Transactions:
     def flow_closed(self, link: Link, handle: int) -> None:
         for transaction in self._of(link):
             if any(flow == handle for flow, _, _, _ in transaction.held):
-                self._give_up(transaction, "a flow was closed on which it had consumed")
+                self._give_up(transaction, "a flow was closed from which the transaction had consumed")
 
     def next_deadline_ns(self) -> int | None:
         return min((each.deadline_ns for each in self._open.values() if not each.why), default=None)

@@ -104,7 +104,7 @@ cdef class Inbox:
         """Add a DELIVER frame without its length."""
         cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(frame)
         if check_deliver(data, PyBytes_GET_SIZE(frame)) != FRAME_GOOD:
-            raise RemoteProtocolError("a DELIVER that is none")
+            raise RemoteProtocolError("invalid DELIVER frame")
         self.frames.append(frame)
         self.waiting += load_u16(data + 2)
         self.came += load_u16(data + 2)

@@ -124,7 +124,7 @@ cdef class PublishWindow:
         head.priority, head.ttl_ms = whole(priority), whole(ttl_ms)
         head.model_id, head.model_version = whole(model_id), whole(model_version)
         if head.priority > PRIORITY_MAX:
-            raise LocalProtocolError(f"{priority} is no priority", hint=f"0 to {PRIORITY_MAX}")
+            raise LocalProtocolError(f"invalid priority {priority}", hint=f"0 to {PRIORITY_MAX}")
         if self.waiting_bytes >= self.bytes_max or self.next_number - self.unresolved >= self.messages_max:
             return 0
         slot = self.slot(self.next_number)
@@ -237,7 +237,7 @@ cdef class PublishWindow:
         cdef Run run
         cdef uint32_t index
         if frame.shape[0] == 0 or check_acknowledge(&frame[0], frame.shape[0]) != FRAME_GOOD:
-            raise RemoteProtocolError("an ACKNOWLEDGE that is none")
+            raise RemoteProtocolError("invalid ACKNOWLEDGE frame")
         memcpy(&head, &frame[0], ACKNOWLEDGE_HEAD_SIZE)
         refused = []
         for index in range(head.count):

@@ -264,7 +264,7 @@ class Session:
             self._flows[message.handle] = part
             self._out.append(Opened(part))
         elif part is not None:
-            raise RemoteProtocolError(f"a {type(message).__name__} for what was asked")
+            raise RemoteProtocolError(f"unexpected answer {type(message).__name__}")
 
     def _part_failed(self, part: PublisherPart | FlowPart, error: PenstockError) -> None:
         part.lose()
@@ -282,7 +282,7 @@ class Session:
                 if (flow := self._flows.get(handle)) is not None:
                     flow.inbox.feed(frame)
             else:
-                raise RemoteProtocolError(f"a frame of kind {kind}, which no router sends")
+                raise RemoteProtocolError(f"routers must not send frames of kind {kind}")
         self._out.append(Changed(tuple(refused)))
 
     # Calls of the application

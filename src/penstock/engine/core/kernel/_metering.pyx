@@ -66,7 +66,7 @@ cdef class Metering:
 
     def state(self, uint32_t pair) -> MeterState:
         if pair >= self.pairs.pairs_max:
-            raise LocalProtocolError(f"pair {pair} is not below {self.pairs.pairs_max}")
+            raise LocalProtocolError(f"pair {pair} is out of range (below {self.pairs.pairs_max})")
         return MeterState(self.state_of(pair) if pair < self.pairs.room else METER_NONE)
 
     def owe(self, uint32_t pair, int64_t now_ns) -> bool:

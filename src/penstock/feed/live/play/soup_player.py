@@ -143,7 +143,7 @@ def _credentials(config: PlayerConfig) -> bytes | None:
 
 
 async def _first_of(*waits: Coroutine[None, None, object]) -> None:
-    """Wait until one of them is done; cancel the others."""
+    """Wait until one of these coroutines has ended, and cancel the other ones."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
