@@ -417,8 +417,9 @@ def test_an_adapter_that_comes_while_messages_of_another_wait_to_be_read_costs_n
         for number in range(2, 402):  # more datagrams than are read at once
             first.publish_batch(Originated(AAPL, [number]))
         feed.register(registered_on(channels[1], B_ID, index=1))
-        wait_until(lambda: subscription._commands, "the client knows the second adapter")
-        numbers += take(subscription, 1)  # the reader learns of it, too, with hundreds of messages yet to be read
+        (line,) = subscription._lines.values()
+        wait_until(lambda: len(line._stream.addresses) == 2, "the client knows the second adapter")
+        numbers += take(subscription, 1)  # hundreds of messages are yet to be read
         with adapter_on(channels[1], B_ID, feed) as second:
             for number in range(402, 412):
                 first.publish_batch(Originated(AAPL, [number]))

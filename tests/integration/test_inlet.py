@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import LocalProtocolError
 from penstock.net.udp import Channel, Inlet, Memberships, Outlet, free_channel, host_socket
-from penstock.wire import DatagramBatch
+from penstock.wire import DatagramBatch, PacketStore
 
 
 @pytest.fixture
@@ -115,3 +117,73 @@ def test_groups_are_joined_and_left_while_others_are_heard(own: socket.socket) -
     finally:
         memberships.close()
     assert memberships.fds == []
+
+
+def sent_together(sizes: list[int], *, capacity: int = 64) -> list[int]:
+    """The sizes of the datagrams that arrive when packets of these sizes are sent by one call."""
+    channel = free_channel()
+    joined = Memberships("127.0.0.1")
+    joined.join(channel)
+    store = PacketStore(1_024, 64 << 20)
+    for number, size in enumerate(sizes):
+        store.keep(number.to_bytes(8, "little") + bytes(size - 8))
+    batch = DatagramBatch(capacity)
+    inlet = Inlet(joined.fds, batch, coalesces=True)
+    found: list[int] = []
+    with host_socket("127.0.0.1") as sender:
+        assert Outlet(sender.fileno()).send_stored(channel.key, store, 1, len(sizes)) == (0, 0)
+        while len(found) < len(sizes):
+            assert inlet.receive(60 * NS_PER_SECOND) <= capacity
+            for index in range(len(batch)):
+                assert batch.source(index) == sender.getsockname()
+                assert bytes(batch.datagram(index)) == store.get(len(found) + 1)
+                found.append(len(batch.datagram(index)))
+    assert inlet.receive(0) == 0
+    joined.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [100],
+        [1_400] * 100,
+        [1_400] * 10 + [60],
+        [60, 1_400, 1_400, 700, 1_400, 8_900, 60, 60, 61, 59],
+        [64] * 500,
+        [9_000] * 20,
+        [60_000] * 3,
+    ],
+)
+@pytest.mark.parametrize("capacity", [1, 3, 64])
+def test_packets_that_are_sent_together_arrive_one_by_one(sizes: list[int], capacity: int) -> None:
+    assert sent_together(sizes, capacity=capacity) == sizes
+
+
+@given(st.lists(st.sampled_from([48, 56, 400, 1_400, 1_472, 3_000]), min_size=1, max_size=150))
+@settings(max_examples=30, deadline=None)
+def test_packets_of_any_sizes_arrive_in_order(sizes: list[int]) -> None:
+    assert sent_together(sizes) == sizes
+
+
+def test_a_busy_socket_does_not_starve_another_one() -> None:
+    """The batch is too small for what the busy socket has, again and again."""
+    channel, quiet = free_channel(), host_socket("127.0.0.1")
+    joined = Memberships("127.0.0.1")
+    joined.join(channel)
+    store = PacketStore(1_024, 1 << 20)
+    for _ in range(40):
+        store.keep(bytes(200))
+    batch = DatagramBatch(8)
+    inlet = Inlet([*joined.fds, quiet.fileno()], batch, coalesces=True)
+    with quiet, host_socket("127.0.0.1") as sender:
+        outlet = Outlet(sender.fileno())
+        for _ in range(10):
+            outlet.send_stored(channel.key, store, 1, 40)
+        sender.sendto(b"quiet", quiet.getsockname())
+        found: list[bytes] = []
+        for _ in range(8):  # what was sent together takes five
+            assert inlet.receive(60 * NS_PER_SECOND)
+            found += [bytes(batch.datagram(index)) for index in range(len(batch))]
+        assert b"quiet" in found
+    joined.close()

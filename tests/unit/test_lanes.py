@@ -3,7 +3,7 @@
 import os
 import threading
 
-from penstock.middleware.live._lanes import Turn
+from penstock.net._burst import Turn
 
 THREADS, ROUNDS = 6, 500
 

@@ -143,3 +143,40 @@ def test_a_name_that_the_venue_uses_every_day_is_another_session_on_another_date
     assert story(merger.handle(deliver(A, second), 0)) == [("begin", "day"), 4, 5, 6]
     later = dated(tags[1], "2024-01-03", 6, 4, 5, term=int(Term(3, 0, 0, 0)))
     assert story(merger.handle(deliver(A, later), 0)) == [7, 8], "that is the same session"
+
+
+def three_lineages() -> list[list[PacketMessage]]:
+    """The current lineage on the second day, a newer one on the first day, and a newer one on the second day."""
+    terms = [int(Term(generation, 0, 0, 0)) for generation in (1, 2, 3)]
+    current = dated(2, "2024-01-03", 0, 1, 2, 3, term=terms[0])
+    earlier = dated(1, "2024-01-02", 60, 61, 62, term=terms[1])
+    return [current, earlier, dated(2, "2024-01-03", 70, 1, 2, 3, 4, term=terms[2])]
+
+
+@pytest.mark.spec("DAY-3", "SYNC-7")
+def test_a_newer_lineage_of_an_earlier_day_gives_way_to_the_lineage_of_the_current_session() -> None:
+    """Adapters that do not reach each other enter a session in lineages of their own. A receiver that hears the one
+    with the higher terms late gets its last lineage of the day before, although the new session has begun."""
+    current, earlier, later = three_lineages()
+    taken_over = dated(1, "2024-01-02", 62, 63, term=int(Term(2, 0, 1, 1)))[1:]
+    merger = Merger()
+    assert story(merger.handle(deliver(A, current[:3]), 0)) == [("begin", "day"), 1, 2]
+    assert not merger.handle(deliver(B, [*earlier, *taken_over]), 0)
+    assert story(merger.handle(deliver(A, current[3:]), 0)) == [3]
+    answers = merger.handle(deliver(B, later), 0)
+    assert story(answers) == [74], "places 1 to 3 of the session were delivered before"
+    assert merger.next_deadline_ns() is None
+
+
+@pytest.mark.spec("DAY-3", "SYNC-7")
+def test_a_newer_lineage_of_an_earlier_day_counts_if_no_other_one_follows() -> None:
+    current, earlier, later = three_lineages()
+    merger = Merger(MergerConfig(wait_ms=10))
+    merger.handle(deliver(A, current), 0)
+    assert not merger.handle(deliver(B, earlier), 0)
+    assert merger.next_deadline_ns() == 10_000_000
+    announced, *rest = merger.handle(Tick(), 10_000_000)
+    assert isinstance(announced, Discontinuity)
+    assert (announced.reason, announced.trading_date) == ("start", "2024-01-02")
+    assert story(rest) == [("begin", "day"), 61, 62]
+    assert story(merger.handle(deliver(B, later), 0)) == [("begin", "day"), 71, 72, 73, 74]

@@ -30,15 +30,34 @@ def test_messages_of_one_event_share_a_packet_and_leave_at_once() -> None:
 
 
 @pytest.mark.spec("FILT-3")
-def test_latency_is_traded_for_packing_only_up_to_the_configured_deadline() -> None:
-    core = publisher(flush_deadline_us=500)
-    assert publish(core, b"a", now_ns=0) == []
-    assert publish(core, b"b", now_ns=400_000) == []
-    assert core.next_deadline_ns() == 500_000
-    sent = [decode(each.data) for each in core.handle(Tick(), 500_000)]
-    assert [len(packet) for packet in sent] == [2]
-    assert publish(core, b"c", now_ns=600_000) == []
-    assert core.next_deadline_ns() == 1_100_000
+def test_messages_that_were_appended_share_packets() -> None:
+    core = publisher(packet_size_max=600)
+    publish(core, b"first")
+    stream = core.stream(GROUP, 0)
+    for number in range(5):
+        assert stream.append("t", bytes([number]) * 200, 3, 4)
+    assert stream.take_unsent(7) == (2, 4)
+    assert stream.take_unsent(7) == (1, 0)
+    sent = [decode(stream.kept.get(sequence)) for sequence in (2, 3, 4)]
+    assert [[message.payload[0] for message in packet] for packet in sent] == [[0, 1], [2, 3], [4]]
+    assert {(message.model_id, message.model_version) for packet in sent for message in packet} == {(3, 4)}
+    assert [packet.sequence for packet in publish(core, b"later")] == [5]
+    assert core.next_deadline_ns() == stream.silence_first_ns  # of the last publish(), at 0
+    for sequence in (2, 3, 4):
+        assert [decode(answer.data).sequence for answer in nack(core, (sequence, sequence))] == [sequence]
+
+
+def test_a_message_that_needs_the_core_is_not_appended() -> None:
+    core = publisher(packet_size_max=600)
+    stream = core.stream(GROUP, 0)
+    assert not stream.append("t", b"x", 0, 0)  # the topic has not been checked
+    publish(core, b"first")
+    assert not stream.append("t", bytes(600), 0, 0)
+    assert not stream.append("t", b"x", 70_000, 0)
+    assert not stream.append("t", b"x", 0, -1)
+    assert stream.take_unsent(0) == (1, 0)
+    core.handle(Close(), 0)
+    assert not stream.append("t", b"x", 0, 0)
 
 
 @pytest.mark.spec("FILT-2")
@@ -65,9 +84,8 @@ def test_keep_alives_come_ever_more_slowly_while_nothing_is_said() -> None:
     assert core.next_sequence(GROUP) == 8  # a keep-alive has a number like any other packet
 
 
-@pytest.mark.parametrize("flush_deadline_us", [0, 1_000])
-def test_every_so_many_packets_one_has_the_keep_alive_mark(flush_deadline_us: int) -> None:
-    core = publisher(keep_alive_packets=3, flush_deadline_us=flush_deadline_us)
+def test_every_so_many_packets_one_has_the_keep_alive_mark() -> None:
+    core = publisher(keep_alive_packets=3)
     sent = publish(core, *[bytes(1_000)] * 9, now_ns=0) + publish(core, *[bytes(1_000)] * 9, now_ns=1)
     marked = [packet.sequence for packet in sent if packet.flags & PacketFlag.KEEP_ALIVE]
     assert marked == [n for n in range(1, len(sent) + 1) if n % 3 == 0]
@@ -109,10 +127,11 @@ def test_impossible_identities_are_refused_at_once(publisher_id: int, epoch: int
         Publisher(publisher_id, epoch, PublisherConfig())
 
 
-def test_a_request_before_anything_was_sent_is_answered_with_nothing() -> None:
-    core = publisher(flush_deadline_us=1_000)
-    publish(core, b"waiting")
-    assert nack(core, (1, 2**64 - 1)) == []
+def test_a_request_for_a_message_that_waits_is_answered_with_nothing() -> None:
+    core = publisher()
+    publish(core, b"sent")
+    assert core.stream(GROUP, 0).append("t", b"waiting", 0, 0)
+    assert nack(core, (2, 2**64 - 1)) == []
 
 
 def test_repairs_go_to_the_one_who_asked() -> None:

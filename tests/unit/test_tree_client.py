@@ -5,10 +5,12 @@ import pytest
 from penstock.base.clock import NS_PER_MS, SystemRandomness
 from penstock.base.core import Tick
 from penstock.base.counters import Counters
+from penstock.base.errors import LimitError
 from penstock.net.core.client_session import Begin, Close, Connected, Over, Received, Say
 from penstock.net.core.control import Ping, Pong
 from penstock.tree.client.core.events import BlockReceived, Paused, Resumed
 from penstock.tree.client.core.subscriber import Subscriber, SubscriberConfig
+from penstock.tree.client.subscription import open_stream
 from penstock.tree.core.control import Held, StreamInfo, Welcome
 from penstock.tree.core.infostream import Infostream, MoveTo, Revoked
 
@@ -77,3 +79,8 @@ def test_an_agent_that_is_not_read_from_is_not_taken_for_silent() -> None:
     told = subscriber.handle(Received(LINK + 1, Held(1, 1, 0, 1, True)), late_ns + 2)
     assert [each.link for each in told if isinstance(each, Close)] == [LINK]
     assert subscriber.link == LINK + 1
+
+
+def test_too_many_topics_are_refused_before_anything_is_connected() -> None:
+    with pytest.raises(LimitError, match="4,097 topics; the limit is 4,096"):
+        open_stream("nowhere:1", *(f"md.{number}" for number in range(4_097)))

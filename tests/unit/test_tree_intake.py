@@ -13,7 +13,7 @@ from penstock.tree.config import AgentConfig, StreamConfig
 from penstock.tree.core.control import Published, Refused
 from penstock.tree.core.events import Append, Appended, Instruction, Noticed, Revoke
 from penstock.tree.core.infostream import id_of
-from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block, split_packets
+from penstock.tree.core.kernel._frame import ACKNOWLEDGE, KIND_PUBLISHED, encode_block, split_packets
 from penstock.tree.core.kernel._number import Numbering, encode_published
 from penstock.tree.core.kernel._tail import TailMemory
 from penstock.tree.live.tail import Tail
@@ -75,6 +75,35 @@ def test_messages_are_distributed_at_once_and_acknowledged_when_the_journal_has_
     root.now_ns += 10_000_000
     root.handle(Noticed())
     assert root.said(LINK)[-1] == Published(3)
+
+
+def hurried(*numbers: int) -> bytes:
+    packets = b"".join(encode_published(PUBLISHER, number, 0, "s.a", b"x") for number in numbers)
+    return encode_block(packets, kind=KIND_PUBLISHED, leg=ACKNOWLEDGE)
+
+
+@pytest.mark.spec("TREE-1", "TREE-5")
+def test_a_publisher_that_asks_is_acknowledged_when_the_tail_has_its_messages(root: RootCore) -> None:
+    root.is_disk_quick = False
+    send(root, hurried(2, 3))
+    assert root.said(LINK) == [Published(3)], "before the core has heard of them"
+    send(root, hurried())
+    assert root.said(LINK) == [], "nothing is new"
+    send(root, block(4))
+    assert root.said(LINK) == [], "it has not asked"
+    send(root, hurried())
+    assert root.said(LINK) == [Published(4)]
+
+
+def test_what_the_intake_does_not_take_is_not_acknowledged_at_once(root: RootCore) -> None:
+    root.is_disk_quick = False
+    send(root, hurried(2, 9))  # 9 is not the next number: Python decides
+    assert root.said(LINK) == []
+    root.handle(Noticed())
+    root.handle(Appended(1, 2))
+    root.now_ns += 10_000_000
+    root.handle(Noticed())
+    assert all(not isinstance(each, Published) or each.through <= 2 for each in root.said(LINK))
 
 
 def test_they_are_the_same_bytes_as_python_makes_of_them(root: RootCore) -> None:

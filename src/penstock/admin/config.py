@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.base.config import Config, load_toml
 from penstock.base.errors import ConfigurationError
+from penstock.base.ids import format_group, parse_group
 from penstock.net.page_access import PageTokenConfig, check_page_token
 from penstock.net.place import is_loopback
 from penstock.security.live.http import parse_addresses
@@ -113,6 +114,23 @@ class AdminLimits(Config, frozen=True):
             )
 
 
+class PublishingConfig(Config, frozen=True):
+    """The multicast groups of clients' publishers. Each publisher has a group of its own."""
+
+    first_group: str = "239.255.76.0"
+    """The first of `groups` consecutive groups, which nothing else uses."""
+
+    groups: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 1_024
+    """Maximal number of publishers at a time, those that ended within `linger_s` included."""
+
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 7_445
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        first = parse_group(self.first_group)
+        parse_group(format_group(min(first + self.groups - 1, 2**32 - 1)))
+
+
 class PeerConfig(Config, frozen=True):
     """The other server of the pair."""
 
@@ -157,6 +175,7 @@ class AdminConfig(Config, frozen=True):
     """Role at the first start; later the server reads its role from its database."""
 
     peer: PeerConfig | None = None
+    publishing: PublishingConfig = PublishingConfig()
     limits: AdminLimits = AdminLimits()
 
     def __post_init__(self) -> None:

@@ -63,6 +63,10 @@ class Client:
         check(received > 0, "the broker has hung up")
         return received
 
+    def receive_bytes(self) -> bytes:
+        """Return the bytes received."""
+        return bytes(self._buffer[: self.receive()])
+
     def receive_within(self, seconds: float) -> int:
         """Return the number of bytes received, 0 after the timeout."""
         self._socket.settimeout(seconds)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy
 from numpy.typing import NDArray
 
 from penstock.base.errors import ModelError
@@ -40,7 +41,10 @@ class Batch:
     def _kinds(self) -> set[tuple[int, int]]:
         if isinstance(self.content, MessageBatch):
             rows = self.content.messages
-            return set(zip(rows["model_id"].tolist(), rows["model_version"].tolist(), strict=True))
+            kinds = rows["model_id"].astype(numpy.uint32) << 16 | rows["model_version"]
+            if len(kinds) and (kinds == kinds[0]).all():  # the ordinary case
+                return {(int(kinds[0]) >> 16, int(kinds[0]) & 0xFFFF)}
+            return {(kind >> 16, kind & 0xFFFF) for kind in numpy.unique(kinds).tolist()}
         return {(each.model_id, each.model_version) for each in self.content}
 
     def arrow(self, model: MessageModel | None = None) -> "pyarrow.RecordBatch":

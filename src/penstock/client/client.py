@@ -23,12 +23,13 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.capture.live.reading import Models
 from penstock.client.assured import AssuredSessions, HeldAssured, Routers
+from penstock.client.brokered_publisher import BrokeredPublisher
 from penstock.client.config import ClientConfig
 from penstock.client.context import ClientContext
 from penstock.client.contributor import Contributor
 from penstock.client.holding import Holding
 from penstock.client.inbox import Inbox
-from penstock.client.line import Surroundings, Transport
+from penstock.client.line import LOOP_BACK, Surroundings, Transport
 from penstock.client.noded import NodeRecords, NodeSubscription
 from penstock.client.nodes import NodeConsumers, kinds_of
 from penstock.client.service import Protection
@@ -263,19 +264,74 @@ class Client:
         self._watch(brokered)
         return contributor
 
+    @overload
+    def publisher(self, *topics: str, config: PublisherConfig | None = None) -> BrokeredPublisher: ...
+
+    @overload
     def publisher(
         self,
         channel: Channel,
+        /,
         *,
         name: str,
         groups: GroupMap | None = None,
         config: PublisherConfig | None = None,
         ring: RingWriter | None = None,
-    ) -> MulticastPublisher:
-        """Return a multicast publisher whose id is derived from this client and the name; requires the role
-        `publisher`. The caller closes the publisher. Its authentication keys follow the server while the client is
-        open.
+    ) -> MulticastPublisher: ...
+
+    def publisher(
+        self,
+        *topics: str | Channel,
+        name: str = "",
+        groups: GroupMap | None = None,
+        config: PublisherConfig | None = None,
+        ring: RingWriter | None = None,
+    ) -> BrokeredPublisher | MulticastPublisher:
+        """Open a publisher on these topics; requires grants to send. Messages go by multicast straight to the
+        subscriptions with grants to receive them. Returns when the present subscribers have joined.
+
+        With a channel in place of topics, and a name, return a publisher on this channel, whose id is derived from
+        this client and the name; requires the role `publisher`, and the caller closes the publisher. Subscriptions do
+        not see its messages. Its authentication keys follow the server while the client is open.
         """
+        channel = topics[0] if topics else None
+        if isinstance(channel, Channel):
+            if len(topics) > 1 or not name:
+                raise LocalProtocolError("a publisher on a channel needs a name", hint='pass name="…", and no topics')
+            return self._named_publisher(channel, name, groups, config, ring)
+        if name or groups is not None or ring is not None:
+            raise LocalProtocolError("name, groups and ring need a channel", hint="pass a Channel in place of topics")
+        return self._brokered_publisher(tuple(str(each) for each in topics), config)
+
+    def _brokered_publisher(self, topics: tuple[str, ...], config: PublisherConfig | None) -> BrokeredPublisher:
+        if not topics:
+            raise LocalProtocolError("a publisher needs topics", hint="pass the topics to send on")
+        asked_ns = self._lease.now_ns()
+        brokered = self.admin.subscribe((), send=topics, publish=True)
+        self._begin_lease(asked_ns, brokered.key_lease_s)
+        try:
+            made = BrokeredPublisher(
+                brokered,
+                self,
+                topics,
+                interface=self._interface or LOOP_BACK,
+                config=config,
+                lease=self._lease.flag,
+            )
+        except BaseException:
+            self.admin.cancel(brokered.subscription_id)
+            raise
+        self._adopt(brokered, made)
+        return made
+
+    def _named_publisher(
+        self,
+        channel: Channel,
+        name: str,
+        groups: GroupMap | None,
+        config: PublisherConfig | None,
+        ring: RingWriter | None,
+    ) -> MulticastPublisher:
         claimed = self.admin.claim_publisher(name)
         self._learn_publishers_scope()
         made = MulticastPublisher(
@@ -485,7 +541,8 @@ class Client:
             return self.admin.renew(holder.id)
         except NotFoundError:  # the server was reset, or considered the client lost
             if isinstance(holder, Contributor) or getattr(holder, "is_sending", False):
-                return self.admin.subscribe((), send=holder.topics, subscription_id=holder.id)
+                publish = isinstance(holder, BrokeredPublisher)
+                return self.admin.subscribe((), send=holder.topics, publish=publish, subscription_id=holder.id)
             send = holder.send if isinstance(holder, HeldAssured) else ()
             return self.admin.subscribe(holder.topics, send=send, subscription_id=holder.id)
 

@@ -110,6 +110,12 @@ class FilteredFeed:
             return received
         return [each for each in received if not (isinstance(each, StreamStarted) and self._was_begun(each.stream))]
 
+    def descriptors(self) -> list[int] | None:
+        return self.receiver.descriptors()
+
+    def next_due_ns(self) -> int | None:
+        return self.receiver.next_due_ns()
+
     def close(self) -> None:
         self.receiver.close()
 

@@ -5,12 +5,12 @@ Only messages that the subscription asked for and its token grants pass, whateve
 
 from collections.abc import Sequence
 
-import numpy
-from numpy.typing import NDArray
-
+from penstock.base.clock import random_bytes
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ModelError, PacketError, SealError, SealKeyError, TopicError
 from penstock.capture.live.reading import ORIGIN, Models
+from penstock.client import _topic_gate
+from penstock.client._topic_gate import TopicGate
 from penstock.middleware.core.direct import DIRECT
 from penstock.middleware.core.reserved_topics import MODEL_TOPIC
 from penstock.security import Entitlement, Opener, StreamKey, StreamKeyRing
@@ -35,10 +35,15 @@ class Gate:
         self._wanted = InterestTable()
         self._entitlement = Entitlement(())
         self._delay_s = 0
+        self.by_topic = by_topic = TopicGate(int.from_bytes(random_bytes(8), "big"), SPECIAL, self._verdict)
+        counters.watch("messages_dropped", lambda: by_topic.refused, cause=Cause.REFUSED)
+        counters.watch("messages_dropped", lambda: by_topic.malformed, cause=Cause.MESSAGE)
         self.requires_seal = False
         """True if only sealed messages are accepted: for a sealed feed by multicast, where any host could send
         others.
         """
+        self.learns_models = True
+        """False if models in band are ignored: a client's publisher cannot define models for others."""
         self.want(topics)
 
     def want(self, topics: Sequence[str]) -> None:
@@ -49,11 +54,13 @@ class Gate:
         if topics and all(topic.startswith("!") for topic in topics):
             table.add(">", 0)
         self._wanted = table
+        self.by_topic.forget()
 
     def allow(self, entitlement: Entitlement, delay_s: int) -> None:
         """Set the grants of the token; messages that pass must be at least `delay_s` old."""
         self._entitlement = entitlement
         self._delay_s = delay_s
+        self.by_topic.forget()
 
     def hold_keys(self, keys: Sequence[StreamKey]) -> None:
         for key in keys:
@@ -64,22 +71,21 @@ class Gate:
         self._ring = StreamKeyRing()
         self._opener = Opener(self._ring)
 
+    @property
+    def is_by_topic(self) -> bool:
+        """True if `by_topic` decides on ordinary messages, without a seal or a condition."""
+        return self._condition is None and not self.requires_seal
+
     def choose(self, batch: MessageBatch) -> MessageBatch | list[PacketMessage]:
         """Return the messages of a batch that pass, as a batch if that can be decided without looking at single
         messages.
         """
-        rows = batch.messages
-        if self.requires_seal or self._delay_s or (rows["flags"] & SPECIAL).any() or not self._is_plain(rows):
+        chosen = None if self.requires_seal else self.by_topic.choose(batch)
+        if chosen is None:
             return [message for message in batch if self.passes(message)]
-        offsets, sizes = rows["topic_offset"], rows["topic_size"]
-        may = self._entitlement.live_mask(batch.data, offsets, sizes)
-        ends, _ = self._wanted.match_batch(batch.data, offsets, sizes)
-        wants = numpy.diff(ends) > 0
-        refused = int(numpy.count_nonzero(wants & ~may))
-        if refused:
-            self._counters.add("messages_dropped", refused, cause=Cause.REFUSED)
-        chosen = batch.select(wants & may)
-        return chosen if self._condition is None else chosen.select(self._condition.select(chosen))
+        if self._condition is None or not len(chosen):
+            return chosen
+        return chosen.select(self._condition.select(chosen))
 
     def passes(self, message: PacketMessage, *, by_service: bool = False) -> bool:
         """True if a message is for this subscription. Sealed messages pass; open() and meets() decide later. A message
@@ -93,19 +99,29 @@ class Gate:
             return False
         if message.topic == MODEL_TOPIC:
             return is_sealed or self.meets(message)
+        match self._verdict(message.topic):
+            case _topic_gate.WANTED:
+                return is_sealed or self.meets(message)
+            case _topic_gate.REFUSED:
+                self._counters.add("messages_dropped", cause=Cause.REFUSED)
+            case _topic_gate.MALFORMED:
+                self._counters.add("messages_dropped", cause=Cause.MESSAGE)
+        return False
+
+    def _verdict(self, topic: str) -> int:
+        """Judge messages on this topic that are not special."""
+        if topic == MODEL_TOPIC:
+            return _topic_gate.UNUSUAL  # learned by meets()
         try:
-            if not self._wanted.match(message.topic):
-                return False
-            delay_s = self._entitlement.receive_delay_s(message.topic)
+            if not self._wanted.match(topic):
+                return _topic_gate.UNWANTED
+            delay_s = self._entitlement.receive_delay_s(topic)
         except TopicError:
-            self._counters.add("messages_dropped", cause=Cause.MESSAGE)
-            return False
+            return _topic_gate.MALFORMED
         if delay_s is None or delay_s > self._delay_s:
-            self._counters.add("messages_dropped", cause=Cause.REFUSED)
-            return False
-        if delay_s < self._delay_s:
-            return False  # another stream delivers the message with less delay
-        return is_sealed or self.meets(message)
+            return _topic_gate.REFUSED
+        # a message with less delay is delivered by another stream
+        return _topic_gate.WANTED if delay_s == self._delay_s else _topic_gate.UNWANTED
 
     def is_of_the_past(self, message: PacketMessage) -> bool:
         """True if the message's key is older than all available ones: a key from before the subscription, which never
@@ -141,7 +157,8 @@ class Gate:
     def meets(self, message: PacketMessage) -> bool:
         """True if the message meets the condition, if there is one. A model in band is learned and does not pass."""
         if message.topic == MODEL_TOPIC:
-            self._learn(message)
+            if self.learns_models:
+                self._learn(message)
             return False
         if self._condition is None:
             return True
@@ -156,7 +173,3 @@ class Gate:
         refused = Cause.UNEXPECTED if ORIGIN in message.extensions else self._models.learn_in_band(message.payload)
         if refused is not None:
             self._counters.add("messages_dropped", cause=refused)
-
-    def _is_plain(self, rows: NDArray[numpy.void]) -> bool:
-        """True if no message is a control message with a model to learn."""
-        return not (rows["model_id"] == 0).any()

@@ -11,17 +11,19 @@ import msgspec
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConfigurationError, PenstockError, RefusedError, SealKeyError, UnreachableError
 from penstock.base.log import logger
+from penstock.capture.live._reading import BatchReader
 from penstock.capture.live.reading import Models
+from penstock.client._pipeline import Pipeline
 from penstock.client.config import ClientConfig
 from penstock.client.filtered import FilteredFeed
 from penstock.client.gate import SEALED, Gate
 from penstock.client.joining import Joining, Live, Outcome
-from penstock.client.service import Image, Protection, fetch_image
+from penstock.client.service import Image, Protection, fetch_image, has_service
 from penstock.client.unicast import UnicastReceiver
 from penstock.filter.client.discovery import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, SessionEvent
 from penstock.middleware.live import MulticastReceiver
-from penstock.middleware.live.merging_receiver import MergingReceiver
+from penstock.middleware.live.merging_receiver import MergingReceiver, StreamSource
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
@@ -34,6 +36,9 @@ log = logger("client.line")
 Transport: TypeAlias = Literal["auto", "multicast", "tcp"]
 
 LOOP_BACK = "127.0.0.1"
+
+TURN_SECONDS = 0.005
+"""Interval at which a line is read while an image or a key is awaited."""
 
 
 class Surroundings(msgspec.Struct):
@@ -57,7 +62,14 @@ class Line:
     """One feed of a subscription. Used by one thread at a time."""
 
     def __init__(
-        self, around: Surroundings, stream: BrokeredStream, topics: Sequence[str], token: str, *, image: bool
+        self,
+        around: Surroundings,
+        stream: BrokeredStream,
+        topics: Sequence[str],
+        token: str,
+        reader: BatchReader,
+        *,
+        image: bool,
     ) -> None:
         self._around = around
         self._stream = stream
@@ -65,7 +77,8 @@ class Line:
         self._asked: list[str] = []  # topics requested from adapters over TCP
         self._token = token
         self.is_multicast = self._goes_by_multicast(stream)
-        self.gate = Gate(topics, around.where, around.models, around.counters)
+        self.gate = Gate(self._topics_to_pass(stream), around.where, around.models, around.counters)
+        self.gate.learns_models = has_service(stream)
         self._multicast: dict[str, tuple[frozenset[Channel], MulticastReceiver]] = {}  # by interface
         self._authentication: Authentication | None = None
         self._scopes: list[AuthenticationScope] = []
@@ -74,19 +87,21 @@ class Line:
         self._module: Address | None = find_filter(around.config.filter) if self.is_multicast else None
         self._unicast: UnicastReceiver | None = None
         self._merging = MergingReceiver([], config=around.config.merger, counters=around.counters)
+        self.pipeline = Pipeline(self._merging.merger, self.gate.by_topic, reader)
         self._unopened: deque[PacketMessage | SessionEvent] = (
             deque()
         )  # a sealed message without a key, and the messages after it
         self._unopened_since = 0.0
         self._image: Future[Image] | None = None
         self._joining: Joining | None = None
-        if image and not stream.delay_s:  # an image is current, so a delayed stream has none
+        if image and not stream.delay_s and has_service(stream):  # an image is current: a delayed stream has none
             self._joining = Joining(self._merging.merger, around.config, stream.feed)
         self.update(stream)
 
     def update(self, stream: BrokeredStream) -> None:
         """Set the current adapters. New ones are joined before others are left, so that no message is missed."""
         self._stream = stream
+        self.gate.want(self._topics_to_pass(stream))
         self.gate.requires_seal = stream.sealed and self.is_multicast
         self.gate.hold_keys(stream.keys)
         if stream.authentication is not None:
@@ -137,15 +152,39 @@ class Line:
     def want(self, topics: Sequence[str]) -> None:
         """Set other topics; a following update() gives the adapters' streams for them."""
         self._wanted = list(topics)
-        self.gate.want(topics)
+        self.gate.want(self._topics_to_pass(self._stream))
+
+    def ordinary_source(self) -> StreamSource | None:
+        """Return the source for the pipeline; None if messages need more than the pipeline does."""
+        if self._joining is not None or self._unopened or not self.gate.is_by_topic:
+            return None
+        if self._filtered is not None and self._is_filter_gone(self._filtered):
+            return None
+        return self._merging.only_source
+
+    def judge_left(self) -> list[Outcome]:
+        """Return what the pipeline left to the line."""
+        return self._judged(self.pipeline.left)
 
     def receive(self, timeout: float) -> list[Outcome]:
         """Return messages for the application, in order; waits at most `timeout` seconds."""
         if self._filtered is not None and self._is_filter_gone(self._filtered):
             self._leave_filter(self._filtered)
-        is_waiting = self._joining is not None or self._unopened
-        outcomes = self._judged(self._merging.receive(min(timeout, 0.005) if is_waiting else timeout))
+        outcomes = self._judged(self._merging.receive(min(timeout, TURN_SECONDS) if self._is_waiting else timeout))
         return outcomes if self._joining is None else self._join(self._joining, outcomes)
+
+    def descriptors(self) -> list[int] | None:
+        """Return descriptors that become readable when something arrives; None if the line must be read to know."""
+        return self._merging.descriptors()
+
+    def idle_seconds(self) -> float:
+        """Return the time until receive() is due even if nothing arrives."""
+        return min(self._merging.idle_seconds(), TURN_SECONDS) if self._is_waiting else self._merging.idle_seconds()
+
+    @property
+    def _is_waiting(self) -> bool:
+        """True while an image or a key is awaited."""
+        return self._joining is not None or bool(self._unopened)
 
     def close(self) -> None:
         self._merging.close()
@@ -166,6 +205,10 @@ class Line:
 
     def _topics_of(self, stream: BrokeredStream) -> list[str]:
         return [*stream.topics, *(topic for topic in self._wanted if topic.startswith("!"))]
+
+    def _topics_to_pass(self, stream: BrokeredStream) -> list[str]:
+        """The wanted topics; of a client's publisher, only those that the publisher may send."""
+        return self._wanted if has_service(stream) else self._topics_of(stream)
 
     def _goes_by_multicast(self, stream: BrokeredStream) -> bool:
         wanted = self._around.transport

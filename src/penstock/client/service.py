@@ -25,7 +25,7 @@ from penstock.middleware.unicast import (
 )
 from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.secret import Secret
-from penstock.security.core.brokering import StreamAddress
+from penstock.security.core.brokering import BrokeredStream, StreamAddress
 from penstock.wire import PacketMessage, decode
 
 
@@ -52,6 +52,11 @@ def place(address: StreamAddress) -> StreamAddress:
 
 def places(addresses: Sequence[StreamAddress]) -> list[StreamAddress]:
     return [place(each) for each in addresses]
+
+
+def has_service(stream: BrokeredStream) -> bool:
+    """True for the stream of a feed. The stream of a client's publisher comes by multicast only, without images."""
+    return all(each.service_port for each in stream.addresses)
 
 
 @contextlib.asynccontextmanager

@@ -4,28 +4,32 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
 import msgspec
 
+from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Cause
 from penstock.base.errors import ModelError, NotEntitledError, PenstockError, RefusedError, RevokedError
 from penstock.capture.core.message_reader import Readable
+from penstock.capture.live._reading import BatchReader
+from penstock.client._ready import ReadyMessages
+from penstock.client.arrivals import Arrivals
 from penstock.client.batch import Batch
 from penstock.client.joining import Outcome, Receipt
 from penstock.client.line import Line, Surroundings
+from penstock.client.service import has_service
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap, SessionEvent
 from penstock.middleware.core.delivery_record import DeliveryRecord
+from penstock.middleware.live.merging_receiver import wait_readable
 from penstock.security import Entitlement, StreamKey
 from penstock.security.core.brokering import Authentication, Brokered, BrokeredStream
 from penstock.wire import MessageBatch, PacketMessage
 
 SLICE_SECONDS = 0.05
 """Interval at which an idle subscription checks for changes, revocation and closing."""
-
-TURN_SECONDS = 0.002
 
 Content: TypeAlias = MessageBatch | list[PacketMessage]
 
@@ -78,10 +82,12 @@ class Subscription:
         self._manager = manager
         self._image = image
         self._lines: dict[tuple[str, int], Line] = {}
+        self._only_line: Line | None = None  # if there is one
         self._brokered = brokered
-        self._ready: deque[PacketMessage | SessionEvent] = deque()
+        self._ready = ReadyMessages(self._fill, self._raise_if_over, self._tell_session)
+        self._reader = BatchReader(around.models, SystemRandomness().below(2**64), self._read)
         self._record: DeliveryRecord[Receipt] = DeliveryRecord(around.config.losses_max)
-        self._given = 0
+        self._given_in_batches = 0
         self._commands: deque[Callable[[], None]] = deque()
         self._is_told = threading.Event()  # set when there are commands but no line to wait for
         self._lock = threading.RLock()  # protects receiving and changes of the lines
@@ -98,9 +104,8 @@ class Subscription:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             self._raise_if_over()
-            while self._ready:
-                if (message := self._read(self._ready.popleft())) is not None:
-                    return message
+            if (message := self._ready.pop()) is not None:
+                return message
             left = SLICE_SECONDS if deadline is None else deadline - time.monotonic()
             if left < 0 or self._is_closed:
                 return None
@@ -108,19 +113,23 @@ class Subscription:
 
     def __iter__(self) -> Iterator[Readable]:
         """Yield messages until the subscription is cancelled."""
-        while not self._is_closed:
-            if (message := self.next(SLICE_SECONDS)) is not None:
-                yield message
+        return self._ready
 
     async def __aiter__(self) -> AsyncIterator[Readable]:
-        """Yield messages in an asyncio loop; a thread waits for them."""
-        while not self._is_closed:
-            self._raise_if_over()
-            while self._ready:
-                if (message := self._read(self._ready.popleft())) is not None:
+        """Yield messages in an asyncio loop until the subscription is cancelled."""
+        arrivals = Arrivals()
+        try:
+            while not self._is_closed:
+                self._raise_if_over()
+                while (message := self._ready.pop()) is not None:
                     yield message
-                    self._raise_if_over()
-            await asyncio.to_thread(self._fill, SLICE_SECONDS)
+                if (descriptors := self._descriptors()) is None:
+                    await asyncio.to_thread(self._fill, SLICE_SECONDS)
+                else:
+                    await arrivals.wait(descriptors, self._idle_seconds())
+                    self._fill(0.0)
+        finally:
+            arrivals.close()
 
     def batches(self, timeout: float | None = None) -> Iterator[Batch]:
         """Yield batches of messages until none arrived for `timeout` seconds, or until the subscription is
@@ -134,7 +143,7 @@ class Subscription:
                     self._tell_session(content)
                     continue
                 heard = time.monotonic()
-                self._given += len(content)
+                self._given_in_batches += len(content)
                 yield Batch(content, self._around.models, feed)
                 self._raise_if_over()
             if timeout is not None and time.monotonic() - heard >= timeout:
@@ -152,12 +161,13 @@ class Subscription:
 
     def close(self) -> None:
         """Close the subscription on this side only."""
-        self._is_closed = True
+        self._is_closed = self._ready.is_closed = True
         with self._lock:
             for line in self._lines.values():
                 line.gate.drop_keys()
                 line.close()
             self._lines.clear()
+            self._only_line = None
 
     def __enter__(self) -> Self:
         return self
@@ -194,7 +204,7 @@ class Subscription:
         dropped = counters.by_cause("messages_dropped")
         refused = dropped.pop(Cause.REFUSED, 0)
         return Statistics(
-            messages=self._given,
+            messages=self._ready.given + self._given_in_batches,
             duplicates=counters.by_cause("messages_suppressed").get(Cause.DUPLICATE, 0),
             lost=counters["messages_lost"],
             discontinuities=counters["discontinuities"],
@@ -211,7 +221,24 @@ class Subscription:
         self._tell(lambda: self._take_over(brokered))
 
     def moved(self, streams: list[BrokeredStream]) -> None:
-        self._tell(lambda: self._update_lines(streams))
+        """Use these streams. Returns when they are joined, because their publishers may send then."""
+        is_done = threading.Event()
+
+        def update() -> None:
+            try:
+                self._update_lines(streams)
+            except PenstockError as error:
+                self.fail(error)
+            finally:
+                is_done.set()
+
+        self._tell(update)
+        while not is_done.is_set() and not self._is_closed:
+            if self._lock.acquire(timeout=SLICE_SECONDS):  # else the reader holds it, and may have done the update
+                try:
+                    self._carry_out()
+                finally:
+                    self._lock.release()
 
     def keyed(self, feed: str, keys: list[StreamKey]) -> None:
         def hold() -> None:
@@ -233,6 +260,7 @@ class Subscription:
         """End the subscription with this error before the application receives further messages."""
         if self._error is None:
             self._error = error
+        self._ready.is_failed = True
         self._ready.clear()
         for line in list(self._lines.values()):
             line.gate.drop_keys()
@@ -251,26 +279,68 @@ class Subscription:
             self.close()
             raise error
 
-    def _fill(self, timeout: float) -> None:
-        for _, content in self._receive(timeout):
+    def _fill(self, timeout: float = SLICE_SECONDS) -> None:
+        """Decode what has arrived, or arrives within the time."""
+        with self._lock:
+            if self._commands:
+                self._carry_out()
+            line = self._only_line
+            source = None if line is None else line.ordinary_source()
+            if line is not None and source is not None:
+                messages = line.pipeline.receive(source, timeout)
+                if messages is None:
+                    self._add(self._sorted(line.judge_left()))
+                elif messages:
+                    self._ready.add(messages)
+                return
+        self._add(content for _, content in self._receive(timeout))
+
+    def _add(self, received: Iterable[Content | SessionEvent]) -> None:
+        for content in received:
             if isinstance(content, SessionEvent):
-                self._ready.append(content)
+                self._ready.add_event(content)
+            elif isinstance(content, MessageBatch):
+                self._ready.add(self._reader.read(content))
             else:
-                self._ready.extend(content)
+                read = [self._read(message) for message in content]
+                self._ready.add([message for message in read if message is not None])
 
     def _receive(self, timeout: float) -> list[tuple[str, Content | SessionEvent]]:
         """Return the received messages and events, each with its feed."""
         with self._lock:
             self._carry_out()
-            lines = list(self._lines.items())
-            received: list[tuple[str, Content | SessionEvent]] = []
-            for number, ((feed, _), line) in enumerate(lines):
-                wait = (timeout if len(lines) == 1 else TURN_SECONDS) if number == 0 else 0.0
-                received += ((feed, each) for each in self._sorted(line.receive(wait)))
-        if not lines:
-            # the feed has no adapter yet, or the first key of the subscription is not active yet
-            self._is_told.wait(timeout)
+            lines = self._lines
+            if len(lines) == 1:
+                return self._look(timeout)
+            if lines:
+                received = self._look(0.0)
+                if received or timeout <= 0:
+                    return received
+                wait_readable(self._descriptors(), min(timeout, self._idle_seconds()))
+                return self._look(0.0)
+        # the feed has no adapter yet, or the first key of the subscription is not active yet
+        self._is_told.wait(timeout)
+        return []
+
+    def _look(self, timeout: float) -> list[tuple[str, Content | SessionEvent]]:
+        """Receive on each line, and wait for each at most this time."""
+        received: list[tuple[str, Content | SessionEvent]] = []
+        for (feed, _), line in list(self._lines.items()):
+            received += ((feed, each) for each in self._sorted(line.receive(timeout)))
         return received
+
+    def _descriptors(self) -> list[int] | None:
+        """Return descriptors that become readable when something arrives; None if the lines must be read to know."""
+        found: list[int] = []
+        for line in list(self._lines.values()):
+            if (descriptors := line.descriptors()) is None:
+                return None
+            found += descriptors
+        return found
+
+    def _idle_seconds(self) -> float:
+        """Return the time until the subscription must be read even if nothing arrives."""
+        return min((line.idle_seconds() for line in list(self._lines.values())), default=SLICE_SECONDS)
 
     def _tell(self, command: Callable[[], None]) -> None:
         """Let the reader execute this command before it receives more."""
@@ -294,29 +364,25 @@ class Subscription:
         if self.on_session is not None:
             self.on_session(event)
 
-    def _read(self, message: PacketMessage | SessionEvent) -> Readable | None:
-        """Return the message; None for an unreadable message, and for a session event, which is passed to
-        on_session.
-        """
-        if isinstance(message, SessionEvent):
-            self._tell_session(message)
-            return None
+    def _read(self, message: PacketMessage) -> Readable | None:
+        """Return the message; None if it is unreadable."""
         try:
-            read = self._around.models.read(message)
+            return self._around.models.read(message)
         except ModelError:
             self._around.counters.add("messages_dropped", cause=Cause.MESSAGE)
             return None
-        self._given += 1
-        return read
 
     def _take_over(self, brokered: Brokered) -> None:
         self._brokered = brokered
+        self._ready.expires_ns = brokered.expires_ns
         self._update_lines(brokered.streams)
         entitlement = Entitlement(brokered.grants)
         for line in self._lines.values():
             line.allow(entitlement, brokered.token)
 
     def _update_lines(self, streams: list[BrokeredStream]) -> None:
+        by_tcp = self._around.transport == "tcp"
+        streams = [each for each in streams if has_service(each) or not by_tcp]
         now = {(each.feed, each.delay_s): each for each in streams if each.topics}
         # a stream without topics waits for a key; until then, a unicast line with some of the topics continues
         present = {(each.feed, each.delay_s) for each in streams}
@@ -329,9 +395,10 @@ class Subscription:
             else:
                 if known is not None:
                     known.close()
-                line = Line(self._around, stream, self.topics, self._brokered.token, image=self._image)
+                line = Line(self._around, stream, self.topics, self._brokered.token, self._reader, image=self._image)
                 line.allow(Entitlement(self._brokered.grants), self._brokered.token)
                 self._lines[key] = line
+        self._only_line = next(iter(self._lines.values())) if len(self._lines) == 1 else None
 
     def want(self, topics: Sequence[str], brokered: Brokered) -> None:
         """Replace the topics with those that were granted."""

@@ -113,6 +113,12 @@ class UnicastReceiver:
             if received := self._take():
                 return received
 
+    def descriptors(self) -> list[int] | None:
+        return None
+
+    def next_due_ns(self) -> int | None:
+        return None
+
     def close(self) -> None:
         self._thread.start(self._connections.follow(())).result()
 

@@ -145,6 +145,7 @@ def write_layout(directory: Path, options: DemoOptions, *, ports: Ports | None =
             topics=TOPICS,
             admin=ADMIN,
             admin_port=ports.admin,
+            publishing_port=ports.publishing,
             lines=", ".join(map(_inline, ports.lines)),
             request_port=ports.request,
             adapters=adapters,
@@ -275,6 +276,7 @@ name = "demo"
 name = "{admin}"
 policy = "policy.toml"
 port = {admin_port}
+publishing.port = {publishing_port}
 
 # A feed: one converter table and its adapters. `spin = true` polls: lower latency, a whole core for each adapter.
 [[feed]]

@@ -49,10 +49,13 @@ class Ports(msgspec.Struct, frozen=True):
     published: list[Channel]
     """On which the feed adapters send."""
 
+    publishing: int
+    """Of the groups of clients' publishers."""
+
     @staticmethod
     def free() -> "Ports":
         """Ports and groups that nobody uses at present."""
-        ports = iter(free_ports(21))
+        ports = iter(free_ports(22))
 
         def take(count: int) -> list[int]:
             return [next(ports) for _ in range(count)]
@@ -71,6 +74,7 @@ class Ports(msgspec.Struct, frozen=True):
             voters=take(3),
             lines=[free_channel(), free_channel()],
             published=[free_channel(), free_channel()],
+            publishing=next(ports),
         )
 
     @staticmethod
@@ -94,4 +98,5 @@ class Ports(msgspec.Struct, frozen=True):
             voters=[first + 70, first + 71, first + 72],
             lines=[channel(41), channel(42)],
             published=[channel(43), channel(44)],
+            publishing=first + 45,
         )

@@ -85,7 +85,8 @@ class SynchroniserConfig(Config, frozen=True):
     """Number of source messages between two such pauses."""
 
     unsynchronised_max: Count = 16
-    """Number of consecutive failed comparisons after which a backup considers going off-line."""
+    """Number of consecutive failed comparisons after which a backup considers going off-line. A discontinuity restarts
+    the count."""
 
     offline: Literal["lowest", "lower-than-any"] = "lowest"
     """A backup goes off-line if its health is the lowest of all backups, or lower than that of at least one other."""

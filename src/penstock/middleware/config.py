@@ -17,8 +17,9 @@ class PublisherConfig(Config, frozen=True):
     packet_size_max: Annotated[int, msgspec.Meta(ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)] = PACKET_SIZE_DEFAULT
     """Maximum size of a packet; longer messages are fragmented."""
 
-    flush_deadline_us: Microseconds = 0
-    """Maximum time that a message waits for further messages in its packet; 0: sent at once."""
+    linger_us: Microseconds = 50
+    """Maximum time that a message of a burst waits for further messages, with which it shares packets. A lone message
+    never waits. 0: no message waits, and every publish() sends a packet."""
 
     keep_alive_first_ms: Milliseconds = 10
     """Silence after which the first keep-alive is sent; it doubles up to keep_alive_ms while the silence lasts."""

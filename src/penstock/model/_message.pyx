@@ -7,6 +7,7 @@ field. Both checks are independent of the caller, so no Python code can read or 
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_FromDouble
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.math cimport fabs, isfinite, isnan, llrint
@@ -18,6 +19,15 @@ from operator import index
 
 from penstock.base.errors import ModelError
 from penstock.model._numbers cimport F4, TEXT, U8, Storage, read_float, read_integer, storage_of, text_size
+
+cdef extern from *:
+    """
+    static PyObject *new_instance(PyObject *type, PyObject *arguments) {
+        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, arguments, NULL);
+    }
+    """
+    object new_instance(object type, object arguments)
+
 
 cdef enum Kind:
     KIND_INTEGER
@@ -32,17 +42,14 @@ cdef dict KINDS = {
 }
 
 cdef int64_t EXACT_MAX = 9007199254740992  # 2**53: integers up to this value are exact as doubles
+cdef Py_ssize_t SIZE_MAX = 1 << 62  # larger than any record
+cdef object LATER = object()  # stands for the memory of a record that is set after the record is made
+
 cdef int DIGITS_MAX = 100  # a number with more digits fits no price; refuse it without further work
 
 
 cdef class RecordLayout:
     """Data shared by all records of one model: their size, and the size that each version needs."""
-
-    cdef readonly Py_ssize_t record_size
-    cdef readonly int version
-    cdef readonly tuple sizes_by_since
-    cdef readonly tuple accessors
-    cdef dict accessors_by_name
 
     def __cinit__(self, Py_ssize_t record_size, int version, fields):
         self.record_size = record_size
@@ -90,33 +97,37 @@ cdef class Record:
     subclass.
     """
 
-    cdef Py_buffer buffer
-    cdef unsigned char* data
-    cdef bint held
-    cdef RecordLayout layout
-    cdef int version_read
-    cdef readonly int version
-    """The model version that the record was written with, if known."""
-    cdef public str topic
-    """The topic of the message; empty until a transport sets it."""
-    cdef public object seq
-    """The message's sequence number on its stream; None until a transport sets it."""
-    cdef public object source
-    """The message's position in its source, in the form of the transport; None until a transport sets it."""
+    # version: the model version that the record was written with, if known
+    # topic: the topic of the message; empty until a transport sets it
+    # seq: the message's sequence number on its stream; None until a transport sets it
 
     def __cinit__(self, RecordLayout layout not None, data, version=None):
+        self.topic = ""
+        self.layout = layout
+        if data is LATER:
+            return
         PyObject_GetBuffer(data, &self.buffer, PyBUF_SIMPLE)
         self.held = True
-        self.layout = layout
         self.data = <unsigned char*>self.buffer.buf
         self.version_read = layout.version_of(self.buffer.len, version)
         self.version = self.version_read if version is None else version
-        self.topic = ""
-        self.seq = None
 
     def __dealloc__(self):
         if self.held:
             PyBuffer_Release(&self.buffer)
+
+    @property
+    def source(self):
+        """The message's position in its source, in the form of the transport; None until a transport sets it."""
+        if self._undecoded is not NULL:
+            self._source = self._source(PyBytes_FromStringAndSize(<const char *>self._undecoded, self._undecoded_size))
+            self._undecoded = NULL
+        return self._source
+
+    @source.setter
+    def source(self, source):
+        self._undecoded = NULL
+        self._source = source
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.buffer.len, self.buffer.readonly, flags)
@@ -152,6 +163,37 @@ cdef class Record:
             return None
         cdef int64_t value = read_integer(field.storage, self.data + field.offset)
         return None if field.optional and value == field.missing else value
+
+
+cdef class RecordMaker:
+    """Makes records of one model and version in memory of bytes objects, for compiled readers of packets."""
+
+    def __cinit__(self, type made not None, RecordLayout layout not None, int version):
+        """`made` is the Record's subclass for the layout."""
+        if not issubclass(made, Record):
+            raise ModelError(f"{made.__name__} is not a class of records")
+        self._type = made
+        self._arguments = (layout, LATER)
+        self._layout = layout
+        self._version = version
+        self._version_read = layout.version_of(SIZE_MAX, version)
+        self.size_min = max([needed for since, needed in layout.sizes_by_since if since <= self._version_read])
+
+    cdef Record make(self, bytes owner, Py_ssize_t at):
+        """Return the record in `owner` from `at` to the end, which are at least `size_min` bytes."""
+        cdef Record record = new_instance(self._type, self._arguments)
+        PyBuffer_FillInfo(&record.buffer, owner, <char *>owner + at, PyBytes_GET_SIZE(owner) - at, True, PyBUF_SIMPLE)
+        record.held = True
+        record.data = <unsigned char *>record.buffer.buf
+        record.version_read = self._version_read
+        record.version = self._version
+        return record
+
+    cdef void set_source(self, Record record, const uint8_t *encoded, Py_ssize_t size, decode):
+        """Set the source, which is in memory of the record's owner and is decoded when it is read."""
+        record._source = decode
+        record._undecoded = encoded
+        record._undecoded_size = size
 
 
 cdef class FieldAccessor:

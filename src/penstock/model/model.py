@@ -12,7 +12,7 @@ import numpy as np
 from penstock.base.config import parse_toml, read_document
 from penstock.base.errors import ModelError
 from penstock.model import columns, compatibility, jsontext, schema
-from penstock.model._message import RecordLayout
+from penstock.model._message import RecordLayout, RecordMaker
 from penstock.model.document import ModelDocument
 from penstock.model.layout import Field, Part, lay_out
 from penstock.model.message import Message
@@ -88,6 +88,10 @@ class MessageModel:
         version raises ModelError.
         """
         return self._message_class(self._layout, data, version)
+
+    def record_maker(self, version: int) -> RecordMaker:
+        """Return a maker of messages that were written with this model version, for compiled readers."""
+        return RecordMaker(self._message_class, self._layout, version)
 
     def from_json(self, text: str | bytes) -> Message:
         """Create a message from one JSON object in the format of Message.to_json()."""

@@ -21,6 +21,9 @@ cdef extern from "penstock/net/udp.h" nogil:
     void udp_pause()
     int udp_receive(int fd, udp_calls *calls, uint8_t *data, size_t stride, int room, uint32_t *sizes,
                     uint64_t *sources, int64_t *arrivals_ns, uint32_t *overflows)
+    void udp_coalesce(int fd)
+    int udp_receive_coalesced(int fd, udp_calls *calls, uint8_t *data, size_t room, uint32_t *segment_size,
+                              uint64_t *source, int64_t *arrival_ns, uint32_t *overflows)
     int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, int *error)
     int udp_send_each(int fd, udp_calls *calls, const uint64_t *destinations, int count, int *last_error)
     int udp_send_one(int fd, uint64_t destination, const uint8_t *data, size_t size)
@@ -39,6 +42,15 @@ cdef class Inlet:
     cdef bint _is_closed
     cdef bint _is_sparse  # datagrams arrive singly, so blocking callers wait for the next one before trying to read
     cdef udp_calls *_calls
+    cdef bint _coalesces
+    cdef uint8_t *_coalesced       # datagrams that the kernel handed over together, or NULL
+    cdef uint32_t _coalesced_at    # the first that is not in a batch yet
+    cdef uint32_t _coalesced_size
+    cdef uint32_t _segment_size
+    cdef uint64_t _coalesced_source
+    cdef int64_t _coalesced_arrival_ns
+    cdef int _coalesced_socket
+    cdef int _first_socket
 
     cpdef int receive(self, int64_t timeout_ns=*, bint spin=*) except -1
     cdef int check_open(self) except -1
@@ -49,6 +61,8 @@ cdef class Inlet:
     # True once after each wake().
     cdef bint is_rung(self) noexcept nogil
     cdef int drain(self, int sockets, bint is_single) noexcept nogil
+    cdef int drain_coalesced(self, int sockets, bint is_single) noexcept nogil
+    cdef void take_segments(self) noexcept nogil
 
 
 cdef class Outlet:

@@ -16,16 +16,29 @@
 
 #define UDP_BATCH 64
 
+/* Linux's numbers, for older headers. */
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+#define SEGMENTS_MAX 64          /* of one call, in every version of Linux */
+#define SEGMENTS_SIZE_MAX 65000  /* together, less than a datagram may have */
+
 typedef struct {
     struct mmsghdr headers[UDP_BATCH];
     struct iovec pieces[UDP_BATCH];
     struct sockaddr_in names[UDP_BATCH];
     union {
-        char bytes[CMSG_SPACE(sizeof(struct timespec)) + CMSG_SPACE(sizeof(uint32_t))];
+        char bytes[CMSG_SPACE(sizeof(struct timespec)) + CMSG_SPACE(sizeof(uint32_t)) + CMSG_SPACE(sizeof(int))];
         struct cmsghdr aligned;
     } control[UDP_BATCH];
     uint8_t *base; /* where the first piece is, once all are prepared */
     int used;      /* headers that the kernel has written to since */
+    int is_plain;  /* the kernel or the network device does not cut datagrams into segments */
 } udp_calls;
 
 static inline int64_t udp_monotonic_ns(void) {
@@ -130,13 +143,60 @@ static int udp_send_prepared(int fd, udp_calls *calls, int count, int flags, int
     return sent;
 }
 
-/* Send the datagrams of one batch to one address. */
+/* How many pieces from `first` on can be sent as segments of one datagram: all have the same size but the last, which
+   may be smaller. */
+static int udp_run(const udp_calls *calls, int first, int count) {
+    size_t size = calls->pieces[first].iov_len, total = size;
+    int last = first + 1;
+    while (last < count && last - first < SEGMENTS_MAX && calls->pieces[last - 1].iov_len == size &&
+           calls->pieces[last].iov_len <= size && total + calls->pieces[last].iov_len <= SEGMENTS_SIZE_MAX) {
+        total += calls->pieces[last].iov_len;
+        last++;
+    }
+    return last - first;
+}
+
+/* Send pieces as one datagram that the kernel cuts into segments: one walk through its network code for all of them.
+   Whether it was sent. */
+static int udp_send_segments(int fd, udp_calls *calls, int first, int count) {
+    struct msghdr header;
+    struct cmsghdr *item;
+    uint16_t size = (uint16_t)calls->pieces[first].iov_len;
+    memset(&header, 0, sizeof(header));
+    header.msg_name = &calls->names[0];
+    header.msg_namelen = sizeof(calls->names[0]);
+    header.msg_iov = &calls->pieces[first];
+    header.msg_iovlen = (size_t)count;
+    header.msg_control = calls->control[0].bytes;
+    header.msg_controllen = CMSG_SPACE(sizeof(size));
+    item = CMSG_FIRSTHDR(&header);
+    item->cmsg_level = IPPROTO_UDP;
+    item->cmsg_type = UDP_SEGMENT;
+    item->cmsg_len = CMSG_LEN(sizeof(size));
+    memcpy(CMSG_DATA(item), &size, sizeof(size));
+    while (sendmsg(fd, &header, 0) < 0)
+        if (errno != EINTR)
+            return 0;
+    return 1;
+}
+
+/* Send the datagrams of one batch to one address: how many were sent before the first that could not be, and why. */
 static int udp_send(int fd, udp_calls *calls, uint64_t destination, int count, int *error) {
-    int index;
+    int index, run, first = 0;
     udp_name(&calls->names[0], destination);
+    *error = 0;
+    while (first < count && !calls->is_plain && (run = udp_run(calls, first, count)) > 1) {
+        if (!udp_send_segments(fd, calls, first, run)) {
+            calls->is_plain = errno == EINVAL || errno == EIO || errno == EMSGSIZE || errno == EOPNOTSUPP;
+            break;
+        }
+        first += run;
+    }
+    count -= first;
+    memmove(calls->pieces, calls->pieces + first, (size_t)count * sizeof(calls->pieces[0]));
     for (index = 0; index < count; index++)
         udp_prepare_send(calls, index, &calls->names[0]);
-    return udp_send_prepared(fd, calls, count, 0, error);
+    return first + udp_send_prepared(fd, calls, count, 0, error);
 }
 
 /* The same to many addresses: that of each is its destination, and one that cannot be sent at once is passed over.
@@ -167,6 +227,46 @@ static int udp_send_one(int fd, uint64_t destination, const uint8_t *data, size_
         if (errno != EINTR)
             return errno;
     return 0;
+}
+
+/* Have the kernel hand over datagrams of one source together, when they arrive together. Without effect in versions of
+   Linux that cannot. */
+static inline void udp_coalesce(int fd) {
+    int on = 1;
+    setsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, sizeof(on));
+}
+
+/* Take what is there, without waiting: one datagram, or several that the kernel hands over together, of `segment_size`
+   bytes each but the last, which may be smaller. The size of all, or -errno. */
+static int udp_receive_coalesced(int fd, udp_calls *calls, uint8_t *data, size_t room, uint32_t *segment_size,
+                                 uint64_t *source, int64_t *arrival_ns, uint32_t *overflows) {
+    struct iovec piece = {data, room};
+    struct sockaddr_in name;
+    struct msghdr header;
+    struct cmsghdr *item;
+    ssize_t size;
+    int segment;
+    memset(&header, 0, sizeof(header));
+    header.msg_name = &name;
+    header.msg_namelen = sizeof(name);
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = calls->control[0].bytes;
+    header.msg_controllen = sizeof(calls->control[0].bytes);
+    size = recvmsg(fd, &header, MSG_DONTWAIT);
+    if (size < 0)
+        return -errno;
+    *source = (uint64_t)ntohl(name.sin_addr.s_addr) << 16 | ntohs(name.sin_port);
+    *segment_size = (uint32_t)size;
+    udp_read_control(&header, arrival_ns, overflows);
+    for (item = CMSG_FIRSTHDR(&header); item != NULL; item = CMSG_NXTHDR(&header, item)) {
+        if (item->cmsg_level != IPPROTO_UDP || item->cmsg_type != UDP_GRO)
+            continue;
+        memcpy(&segment, CMSG_DATA(item), sizeof(segment));
+        if (segment > 0 && segment < size)
+            *segment_size = (uint32_t)segment;
+    }
+    return (int)size;
 }
 
 /* Wait until one of the sockets has something, or somebody rings the bell (an eventfd, or -1): whether, or -errno. */

@@ -204,6 +204,10 @@ cdef class RingWriter:
     cdef bint _is_busy
     cdef readonly object segment
 
+    # write_stored() without the GIL, for packets that the store has, while nobody closes the ring. Return the number
+    # of packets that could not be written: the ring is closed, or they are too large.
+    cdef int put_stored(self, PacketStore store, uint64_t first, uint64_t last) noexcept nogil
+
     cpdef void write_stored(self, PacketStore store, uint64_t first, uint64_t last) except *
     cdef int check_open(self) except -1
     cdef int check_size(self, uint64_t size) except -1

@@ -200,6 +200,23 @@ cdef class RingWriter:
         doorbell_ring(<uint32_t *>self._doorbell.start)
         fetch_ahead(self._cursor.events + self._cursor.at, event_space(place.size))
 
+    cdef int put_stored(self, PacketStore store, uint64_t first, uint64_t last) noexcept nogil:
+        cdef uint64_t sequence
+        cdef const Place *place
+        cdef int unwritten = 0
+        if self._mapping is None or self._is_busy:
+            return <int>(last + 1 - first)
+        self._is_busy = True
+        for sequence in range(first, last + 1):
+            place = store.place(sequence)
+            if place.size + store.trailer_size > self._cursor.event_size_max:
+                unwritten += 1
+            else:
+                push(&self._cursor, store.data + place.offset, place.size + store.trailer_size)
+        doorbell_ring(<uint32_t *>self._doorbell.start)
+        self._is_busy = False
+        return unwritten
+
     cdef int check_open(self) except -1:
         if self._mapping is None:
             raise LocalProtocolError("the ring is closed")

@@ -10,10 +10,11 @@ import hmac
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from penstock.admin.config import AdminLimits
+from penstock.admin.config import AdminLimits, PublishingConfig
 from penstock.admin.core.authentication import StreamAuthentication
 from penstock.admin.core.client_grants import ClientGrants
 from penstock.admin.core.feeds import Feeds, adapter_name, topics_of
+from penstock.admin.core.publisher_streams import PublisherStreams, scope_of
 from penstock.admin.core.publishers import Publishers
 from penstock.admin.core.readers import EventReaders
 from penstock.admin.core.records import Adapter, Denial, Denials
@@ -69,6 +70,7 @@ class StreamAdministration:
         random: Callable[[int], bytes],
         records: Iterable[Stored],
         now_ns: int,
+        publishing: PublishingConfig | None = None,
     ) -> None:
         self.state = State(records, events_kept=limits.events_kept)
         self.rights = ClientGrants(policy, self.state)
@@ -78,12 +80,15 @@ class StreamAdministration:
         self._sessions = TokenVerifier([key.public], purpose="session")
         self.readers = EventReaders(limits.adapter_lost_s, now_ns)
         self.feeds = Feeds(self.state, limits, random, self.rights.grants, now_ns, self.readers)
-        self.subscriptions = Subscriptions(self.state, self.feeds, self.rights, limits, self._signer)
         self.publishers = Publishers(self.state, limits, random)
+        self.publisher_streams = PublisherStreams(self.state, publishing or PublishingConfig(), self.publishers.new_id)
         self.authentication = StreamAuthentication(
-            self.state, limits, random, self.feeds, self.rights, self.readers, key.public.id
+            self.state, limits, random, self.feeds, self.publisher_streams, self.rights, self.readers, key.public.id
         )
-        self.feeds.authenticate = self.authentication.hand_out
+        self.feeds.authenticate = self.publisher_streams.authenticate = self.authentication.hand_out
+        self.subscriptions = Subscriptions(
+            self.state, self.feeds, self.publisher_streams, self.rights, limits, self._signer, self.authentication.end
+        )
         self._audits: list[Audit] = []
         self._ticked_ns = now_ns
 
@@ -146,8 +151,16 @@ class StreamAdministration:
 
     def subscribe(self, caller: Caller, request: b.SubscribeRequest, now_ns: int) -> b.Brokered:
         answer = self.subscriptions.subscribe(caller.client, request, now_ns)
-        self._audit_brokered(caller, "subscribe", answer, now_ns)
+        self._audit_brokered(caller, "publish" if request.publish else "subscribe", answer, now_ns)
+        if request.publish:
+            publisher = self.state.subscriptions[request.subscription_id]
+            self.authentication.tell(scope_of(publisher), now_ns)  # filter modules, and receivers
         return answer
+
+    def unaware(self, subscription_id: str, number: int, now_ns: int) -> list[str]:
+        """Holders of the keys of a publisher's stream that are present and have not applied event `number`."""
+        publisher = self.state.subscriptions.get(subscription_id)
+        return [] if publisher is None else self.authentication.unaware(scope_of(publisher), number, now_ns)
 
     def modify(self, caller: Caller, subscription_id: str, request: b.ModifyRequest, now_ns: int) -> b.Brokered:
         answer = self.subscriptions.modify(caller.client, subscription_id, request, now_ns)

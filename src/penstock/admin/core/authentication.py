@@ -1,12 +1,12 @@
 """Authentication of packets: the keys of each scope, who holds them, and the publishers and epochs vouched for.
 
-A scope is a feed, or PUBLISHERS for publishers without a feed. A key is created when the scope's first publisher
-registers. When a holder loses its right, all other holders get the next key (pending). It becomes active when all of
-them have confirmed it, and the previous key is dropped when all have confirmed the activation: packets in flight are
-not lost. The same is done when an adapter has been silent for too long (rotate_silent). Each step takes at least
-`key_grace_s` and at most `key_rotation_s`, even if a holder confirms nothing, so the former holder's key is useless
-after twice `key_rotation_s`, and usually after twice `key_grace_s`. A holder confirms an event by asking for later ones
-(EventReaders).
+A scope is a feed, the stream of a client's publisher, or PUBLISHERS for publishers without either. A key is created
+when the scope's first publisher registers. When a holder loses its right, all other holders get the next key (pending).
+It becomes active when all of them have confirmed it, and the previous key is dropped when all have confirmed the
+activation: packets in flight are not lost. The same is done when an adapter has been silent for too long
+(rotate_silent). Each step takes at least `key_grace_s` and at most `key_rotation_s`, even if a holder confirms nothing,
+so the former holder's key is useless after twice `key_rotation_s`, and usually after twice `key_grace_s`. A holder
+confirms an event by asking for later ones (EventReaders).
 """
 
 from collections.abc import Callable, Iterable
@@ -16,12 +16,13 @@ import msgspec
 from penstock.admin.config import AdminLimits
 from penstock.admin.core.client_grants import ClientGrants
 from penstock.admin.core.feeds import Feeds
+from penstock.admin.core.publisher_streams import EPOCH, PublisherStreams
 from penstock.admin.core.readers import EventReaders
 from penstock.admin.core.records import AuthenticationKeyRecord, KeyState
 from penstock.admin.core.state import State
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.limits import EPOCH_MAX
-from penstock.security.core.authentication import PUBLISHERS
+from penstock.security.core.authentication import PUBLISHERS, is_publisher_scope
 from penstock.security.core.brokering import Authentication, AuthenticationChanged, Vouched
 from penstock.security.core.sealing import KEY_SIZE, StreamKey
 
@@ -38,6 +39,7 @@ class StreamAuthentication:
         limits: AdminLimits,
         random: Callable[[int], bytes],
         feeds: Feeds,
+        publisher_streams: PublisherStreams,
         rights: ClientGrants,
         readers: EventReaders,
         issuer: str,
@@ -46,6 +48,7 @@ class StreamAuthentication:
         self._limits = limits
         self._random = random
         self._feeds = feeds
+        self._publisher_streams = publisher_streams
         self._rights = rights
         self._readers = readers
         self._issuer = issuer
@@ -62,7 +65,7 @@ class StreamAuthentication:
     def scopes(self) -> list[str]:
         """All scopes with keys, or with publishers whose packets need keys."""
         held = {each.key.feed for each in self._state.authentication_keys.values()}
-        return sorted({*held, *self._feeds.names(), PUBLISHERS})
+        return sorted({*held, *self._feeds.names(), *self._publisher_streams.scopes(), PUBLISHERS})
 
     def may_hold(self, client: str, scope: str, now_ns: int) -> bool:
         entry = self._rights.policy.clients.get(client)
@@ -72,6 +75,10 @@ class StreamAuthentication:
             return True
         if scope == PUBLISHERS:
             return self._rights.may_publish(client, now_ns) or self._rights.has_live_data(client, now_ns)
+        if is_publisher_scope(scope):
+            publisher = self._publisher_streams.publisher(scope)
+            grants = self._rights.grants(client, now_ns)
+            return publisher is not None and self._publisher_streams.may_hold(client, grants, publisher)
         return self._feeds.has_multicast(client, scope, now_ns)
 
     def tell_of_publishers(self, feed: str, now_ns: int) -> None:
@@ -160,9 +167,17 @@ class StreamAuthentication:
             self._note_told(scope, "old")
         return activated
 
+    def end(self, scope: str, now_ns: int) -> None:
+        """Drop the keys of the stream of a publisher that ended, here and at their holders."""
+        keys = self._keys(scope)
+        self._take_back(scope, dict.fromkeys(client for each in keys.values() for client in each.holders), now_ns)
+        for name in keys:
+            self._state.remove("authentication", name)
+
     def _take_back(self, scope: str, clients: Iterable[str], now_ns: int) -> None:
-        """Tell clients that lost their right to drop the keys of the scope. A client that still asks for events, such
-        as a filter module without its role, would otherwise accept packets of the scope until the rotation ends."""
+        """Tell clients to drop the keys of the scope: they lost their right, or the scope ended. A client that still
+        asks for events, such as a filter module without its role, would otherwise accept packets of the scope until
+        the rotation ends."""
         for client in clients:
             if client in self._rights.policy.clients:
                 number = self._state.meta.event_number + 1
@@ -198,11 +213,14 @@ class StreamAuthentication:
         """Clients that count as publishing in the scope even if they currently do not poll for events. A client's
         publisher that does not poll counts as ended, except for some time after a start of this server.
         """
-        if scope != PUBLISHERS:
+        if scope != PUBLISHERS and not is_publisher_scope(scope):
             return {each.client for each in self._feeds.adapters(scope)}
         if not self._readers.is_settling(now_ns):
             return set()
-        return {each.client for each in self._state.publishers.values()}
+        if scope == PUBLISHERS:
+            return {each.client for each in self._state.publishers.values()}
+        publisher = self._publisher_streams.publisher(scope)
+        return set() if publisher is None else {publisher.client}
 
     def _note_told(self, scope: str, state: KeyState) -> None:
         """Record that the events so far have announced this state of the scope to all holders of its keys."""
@@ -228,6 +246,10 @@ class StreamAuthentication:
         )
 
     def _publishers(self, scope: str) -> list[Vouched]:
+        if is_publisher_scope(scope):
+            publisher = self._publisher_streams.publisher(scope)
+            stream = None if publisher is None else publisher.stream
+            return [] if stream is None else [_vouched(stream.publisher_id, EPOCH, EPOCH)]
         if scope != PUBLISHERS:
             found = (each.registration for each in self._feeds.adapters(scope, live=False))
             return [_vouched(each.publisher_id, each.epoch, each.epoch) for each in found]

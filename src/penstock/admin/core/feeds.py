@@ -153,7 +153,8 @@ class Feeds:
         return [
             feed
             for feed in self.names()
-            if _common(grants, self._topics(feed), "receive") or _common(grants, self._contributions(feed), "send")
+            if common_patterns(grants, self._topics(feed), "receive")
+            or common_patterns(grants, self._contributions(feed), "send")
         ]
 
     # Addresses of streams
@@ -166,10 +167,10 @@ class Feeds:
             adapters = self.adapters(feed)
             if not adapters:
                 continue
-            send = _common(subscription.grants, self._contributions(feed), "send")
+            send = common_patterns(subscription.grants, self._contributions(feed), "send")
             for delay_s in delays_s:
                 grants = [each for each in subscription.grants if each.delay_s == delay_s]
-                topics = _common(grants, self._topics(feed), "receive")
+                topics = common_patterns(grants, self._topics(feed), "receive")
                 contributes = send if delay_s == 0 else []
                 if topics or contributes:
                     stream = self._stream(subscription.client, feed, adapters, topics, delay_s, now_ns)
@@ -245,7 +246,7 @@ class Feeds:
         found = {
             each.client
             for each in self._state.subscriptions.values()
-            if (wanted is None or each.client in wanted) and _common(each.grants, topics, "receive")
+            if (wanted is None or each.client in wanted) and common_patterns(each.grants, topics, "receive")
         }
         return sorted(client for client in found if self.may_hold(client, feed, now_ns))
 
@@ -444,7 +445,7 @@ def _address(adapter: Adapter, role: AdapterRole, has_multicast: bool) -> Stream
     )
 
 
-def _common(grants: Iterable[Grant], topics: list[str], action: str) -> list[str]:
+def common_patterns(grants: Iterable[Grant], topics: list[str], action: str) -> list[str]:
     """Patterns of the topics that the grants and the topics have in common, and the denials that apply to them."""
     mine = [(parse_pattern(each.pattern), each) for each in grants if each.action == action]
     theirs = [parse_pattern(text) for text in topics]

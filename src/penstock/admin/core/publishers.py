@@ -27,7 +27,7 @@ class Publishers:
         held = self._state.publishers.get(key)
         if held is None:
             self._check_room(client)
-            held = PublisherName(client, name, self._new_id(), 0)
+            held = PublisherName(client, name, self.new_id(), 0)
         return self._advance(key, held, 1, is_claim=True)
 
     def begin(self) -> None:
@@ -36,9 +36,14 @@ class Publishers:
             self._advance(key, held, EPOCH_STEP)
 
     def owner(self, publisher_id: int) -> str | None:
-        """The publisher with this id, as CLIENT/NAME."""
-        found = (key for key, each in self._state.publishers.items() if each.publisher_id == publisher_id)
-        return next(found, None)
+        """The publisher with this id, as CLIENT/NAME, or CLIENT/SUBSCRIPTION for a stream of a subscription."""
+        found = [key for key, each in self._state.publishers.items() if each.publisher_id == publisher_id]
+        found += [
+            f"{each.client}/{name}"
+            for name, each in self._state.subscriptions.items()
+            if each.stream is not None and each.stream.publisher_id == publisher_id
+        ]
+        return next(iter(found), None)
 
     def _advance(self, key: str, held: PublisherName, step: int, *, is_claim: bool = False) -> PublisherClaimed:
         epoch = held.epoch + step
@@ -48,8 +53,10 @@ class Publishers:
         self._state.put("publisher", key, PublisherName(held.client, held.name, held.publisher_id, epoch, claimed))
         return PublisherClaimed(name=held.name, publisher_id=held.publisher_id, epoch=epoch)
 
-    def _new_id(self) -> int:
+    def new_id(self) -> int:
+        """An id that no publisher or adapter has."""
         taken = {each.publisher_id for each in self._state.publishers.values()}
+        taken |= {each.stream.publisher_id for each in self._state.subscriptions.values() if each.stream is not None}
         taken |= {each.registration.publisher_id for each in self._state.adapters.values()}
         while True:
             made = int.from_bytes(self._random(ID_SIZE), "little") >> 1  # positive in every integer type of 64 bits

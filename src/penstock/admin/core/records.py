@@ -37,6 +37,14 @@ class Issued(msgspec.Struct, frozen=True):
     until_ns: int
 
 
+class PublisherStream(msgspec.Struct, frozen=True):
+    """The multicast stream of a client's publisher."""
+
+    publisher_id: int
+    group: str
+    port: int
+
+
 class Subscription(msgspec.Struct, frozen=True):
     subscription_id: str
     client: str
@@ -47,6 +55,8 @@ class Subscription(msgspec.Struct, frozen=True):
     """Expiry of the last token."""
     issued: tuple[Issued, ...] = ()
     """Grants of earlier tokens that exceed the current grants."""
+    stream: PublisherStream | None = None
+    """The stream on which the client publishes the topics of `send`."""
 
 
 class Denial(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Subscriptions: created, renewed, modified, cancelled by their clients, or revoked."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -8,13 +8,15 @@ from penstock.admin.config import AdminLimits
 from penstock.admin.core.client_grants import ClientGrants, has_lost
 from penstock.admin.core.feeds import Feeds
 from penstock.admin.core.issued import still_issued, wanted
+from penstock.admin.core.publisher_streams import PublisherStreams, scope_of
 from penstock.admin.core.records import Issued, Subscription
 from penstock.admin.core.state import State
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.errors import ForbiddenError, LimitError, NotFoundError, RevokedError
+from penstock.base.errors import ForbiddenError, LimitError, NotFoundError, RequestError, RevokedError
 from penstock.security import Token, TokenSigner
 from penstock.security.core.brokering import (
     Brokered,
+    BrokeredStream,
     ModifyRequest,
     Revoked,
     StreamMoved,
@@ -30,14 +32,25 @@ TOPICS_SIZE_MAX = 65_536
 
 
 class Subscriptions:
+    """`end_scope` is called with the scope of a publisher's stream that ended (StreamAuthentication.end)."""
+
     def __init__(
-        self, state: State, feeds: Feeds, rights: ClientGrants, limits: AdminLimits, signer: TokenSigner
+        self,
+        state: State,
+        feeds: Feeds,
+        publisher_streams: PublisherStreams,
+        rights: ClientGrants,
+        limits: AdminLimits,
+        signer: TokenSigner,
+        end_scope: Callable[[str, int], None],
     ) -> None:
         self._state = state
         self._feeds = feeds
+        self._publisher_streams = publisher_streams
         self._rights = rights
         self._limits = limits
         self._signer = signer
+        self._end_scope = end_scope
 
     def subscribe(self, client: str, request: SubscribeRequest, now_ns: int) -> Brokered:
         """Create a subscription, or replace the one with the same client and id."""
@@ -56,9 +69,17 @@ class Subscriptions:
         grants = tuple(self._rights.decide(client, request.topics, request.send, now_ns))
         issued = self._issued(held, grants, now_ns) if held is not None else ()
         expires_ns = held.expires_ns if held is not None else 0
-        made = Subscription(request.subscription_id, client, topics, send, grants, expires_ns, issued)
+        stream = held.stream if held is not None else None
+        if request.publish and stream is None:
+            if not send:
+                raise RequestError("a publisher needs topics", where="send", hint="name the topics to send")
+            stream = self._publisher_streams.new_stream()
+        made = Subscription(request.subscription_id, client, topics, send, grants, expires_ns, issued, stream)
         answer = self._answer(made, now_ns)
         self._tell_adapters(made.subscription_id, held, now_ns)
+        if stream is not None and (held is None or held.stream is None or held.grants != grants):
+            before = self._publisher_streams.receivers(held) if held is not None else []
+            self.tell_moved(dict.fromkeys([*before, *self._publisher_streams.receivers(made)]), now_ns)
         return msgspec.structs.replace(answer, events_after=self._state.meta.event_number)
 
     def modify(self, client: str, subscription_id: str, request: ModifyRequest, now_ns: int) -> Brokered:
@@ -74,9 +95,12 @@ class Subscriptions:
 
     def cancel(self, client: str, subscription_id: str, now_ns: int) -> None:
         """Cancel a subscription. Its tokens are refused from now on, so that a client cannot keep one for a time
-        after its right has ended."""
+        after its right has ended. A publisher's stream lingers, because receivers have not read all of it."""
         held = self._own(client, subscription_id)
-        self._end(held, now_ns)
+        if held.stream is None:
+            self._end(held, now_ns)
+        else:
+            self._state.put("subscription", subscription_id, msgspec.structs.replace(held, expires_ns=now_ns))
         self._refuse_tokens(held, "its client cancelled it", now_ns)
 
     def recheck(self, reason: str, now_ns: int) -> list[str]:
@@ -91,6 +115,7 @@ class Subscriptions:
             elif tuple(grants) != held.grants:
                 wider = msgspec.structs.replace(held, grants=tuple(grants))
                 self._state.put("subscription", held.subscription_id, wider)
+                self.tell_moved(self._publisher_streams.receivers(wider), now_ns)
                 self._state.notify(held.client, SubscriptionChanged(subscription_id=held.subscription_id), now_ns)
         self._feeds.rotate_lost(now_ns)
         return ended
@@ -104,11 +129,11 @@ class Subscriptions:
         return [name for name, each in held if not wanted.isdisjoint(self._feeds.concerned(each.grants))]
 
     def tell_moved(self, subscription_ids: Iterable[str], now_ns: int) -> None:
-        """Notify the subscribers: adapters of their feeds were added, removed, or changed roles."""
+        """Notify the subscribers: adapters of their feeds, or publishers, were added or removed, or roles changed."""
         for name in subscription_ids:
             held = self._state.subscriptions.get(name)
             if held is not None:
-                event = StreamMoved(subscription_id=name, streams=self._feeds.streams(held, now_ns))
+                event = StreamMoved(subscription_id=name, streams=self._streams(held, now_ns))
                 self._state.notify(held.client, event, now_ns)
 
     def expire(self, now_ns: int) -> list[str]:
@@ -139,11 +164,15 @@ class Subscriptions:
             token=token,
             expires_ns=expires_ns,
             grants=list(grants),
-            streams=self._feeds.streams(subscription, now_ns),
+            streams=self._streams(subscription, now_ns),
+            publication=self._publisher_streams.publication(subscription, now_ns),
             generation=generation,
             events_after=self._state.meta.event_number,
             key_lease_s=self._limits.key_lease_s,
         )
+
+    def _streams(self, subscription: Subscription, now_ns: int) -> list[BrokeredStream]:
+        return [*self._feeds.streams(subscription, now_ns), *self._publisher_streams.streams(subscription, now_ns)]
 
     def _tell_adapters(self, subscription_id: str, before: Subscription | None, now_ns: int) -> None:
         made = self._state.subscriptions[subscription_id]
@@ -173,7 +202,14 @@ class Subscriptions:
 
     def _revoke(self, held: Subscription, reason: str, now_ns: int) -> None:
         self._state.remove("subscription", held.subscription_id)
+        self._end_stream(held, now_ns)
         self._refuse_tokens(held, reason, now_ns, held.client)
+
+    def _end_stream(self, held: Subscription, now_ns: int) -> None:
+        """End the stream of a publisher, whose subscription was removed."""
+        if held.stream is not None:
+            self.tell_moved(self._publisher_streams.receivers(held), now_ns)
+            self._end_scope(scope_of(held), now_ns)
 
     def _refuse_tokens(self, held: Subscription, reason: str, now_ns: int, *told: str) -> None:
         """Revoke the tokens of a subscription until they expire; notify all adapters and filters, and the clients
@@ -200,6 +236,7 @@ class Subscriptions:
 
     def _end(self, held: Subscription, now_ns: int) -> None:
         self._state.remove("subscription", held.subscription_id)
+        self._end_stream(held, now_ns)
         event = SubscriptionCancelled(subscription_id=held.subscription_id, client=held.client)
         feeds = self._feeds.concerned(held.grants)
         for client in sorted({client for feed in feeds for client in self._feeds.clients(feed)}):

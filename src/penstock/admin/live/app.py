@@ -227,7 +227,16 @@ class AdminApp:
         return session
 
     async def _subscribe(self, call: Call) -> Any:
-        return self._service.decide(lambda now: self._core.subscribe(call.caller, call.document, now))
+        request: b.SubscribeRequest = call.document
+        answer = self._service.decide(lambda now: self._core.subscribe(call.caller, request, now))
+        if request.topics:  # a publisher that opens before its first request for events waits for it
+            readers, session = self._core.readers, call.headers["authorization"]
+            readers.begin(call.caller.client, session, answer.events_after, self._service.now_ns)
+            readers.end(session, self._service.now_ns)
+        if request.publish:
+            name, core = request.subscription_id, self._core
+            await self._wait_for_receivers(name, lambda number, now: core.unaware(name, number, now))
+        return answer
 
     async def _renew(self, call: Call) -> Any:
         name = call.path["subscription_id"]
@@ -288,16 +297,8 @@ class AdminApp:
         """The answer waits until receivers have confirmed the publisher: before that, they would drop its first
         packets."""
         answer = self._service.decide(lambda now: self._core.claim_publisher(call.caller, call.document, now))
-        core, number = self._core, self._core.state.meta.event_number
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + self._service.config.limits.publisher_wait_s
-        while unaware := core.authentication.unaware(PUBLISHERS, number, self._service.now_ns):
-            left_s = end_s - loop.time()
-            if left_s <= 0 or self._is_stopping:
-                log.warning("publisher_not_confirmed", publisher=answer.name, clients=",".join(unaware)[:TEXT_SIZE_MAX])
-                break
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._applied.wait(), left_s)
+        unaware = self._core.authentication.unaware
+        await self._wait_for_receivers(answer.name, lambda number, now: unaware(PUBLISHERS, number, now))
         return answer
 
     async def _register(self, call: Call) -> Any:
@@ -342,6 +343,19 @@ class AdminApp:
         )
 
     # Common to the operations
+
+    async def _wait_for_receivers(self, publisher: str, unaware: Callable[[int, int], list[str]]) -> None:
+        """Wait until receivers have applied the events up to now; `unaware` returns the clients that have not."""
+        number = self._core.state.meta.event_number
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self._service.config.limits.publisher_wait_s
+        while late := unaware(number, self._service.now_ns):
+            left_s = end_s - loop.time()
+            if left_s <= 0 or self._is_stopping:
+                log.warning("publisher_not_confirmed", publisher=publisher, clients=",".join(late)[:TEXT_SIZE_MAX])
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._applied.wait(), left_s)
 
     def _note_applied(self) -> None:
         """Check the claims that wait for readers of events again."""

@@ -270,7 +270,10 @@ class AdminService:
         records: list[Stored] = self._store.records()
         text = next((each.record.text for each in records if isinstance(each.record, PolicyText)), "")
         policy = Policy.parse(text) if text else self._policy_file()
-        return StreamAdministration(policy, self._key, self.config.limits, random_bytes, records, self.now_ns)
+        config = self.config
+        return StreamAdministration(
+            policy, self._key, config.limits, random_bytes, records, self.now_ns, config.publishing
+        )
 
     def _begin(self) -> None:
         """True at the first start of a primary, or if the policy file has changed since it was last read."""

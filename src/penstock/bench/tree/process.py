@@ -67,16 +67,16 @@ def running_agent(name: str, *, place: str = "", **values: Any) -> Iterator[Runn
 
 @contextmanager
 def running_root(folder: Path, **values: Any) -> Iterator[RunningAgent]:
-    streams = (StreamConfig(name=STREAM, topics=TOPICS),)
-    with running_agent("root", role="root", streams=streams, state_directory=str(folder), **values) as root:
+    values = {"streams": (StreamConfig(name=STREAM, topics=TOPICS),), **values}
+    with running_agent("root", role="root", state_directory=str(folder), **values) as root:
         yield root
 
 
 @contextmanager
-def running_chain(folder: Path, *names: str) -> Iterator[list[RunningAgent]]:
-    """Run a root and a chain of agents below it."""
+def running_chain(folder: Path, *names: str, **values: Any) -> Iterator[list[RunningAgent]]:
+    """Run a root with these settings, and a chain of agents below it."""
     with ExitStack() as stack:
-        agents = [stack.enter_context(running_root(folder))]
+        agents = [stack.enter_context(running_root(folder, **values))]
         for name in names:
             agents.append(stack.enter_context(running_agent(name, parent=agents[-1].place)))
         yield agents

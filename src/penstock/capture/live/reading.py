@@ -39,6 +39,8 @@ class Models:
         self._shipped = {shipped(name).id: shipped(name) for name in shipped_names()}
         self._judged: dict[bytes, Cause | None] = {}  # documents in band by digest, because most of them are repeated
         self._report_from = 0.0
+        self.generation = 0
+        """Changes when the model for a message may have changed."""
 
     def get(self, model_id: int, version: int) -> MessageModel | None:
         """Return the model for decoding: of the message's version or newer, else of an older version, else None."""
@@ -49,6 +51,11 @@ class Models:
             return None
         self.confirm(model_id, version)
         return self._newest(model_id) or self._shipped.get(model_id)
+
+    def exactly(self, model_id: int, version: int) -> MessageModel | None:
+        """Return a known model of the message's version or newer; None if the server must be asked."""
+        model = self._newest(model_id)
+        return model if model is not None and model.version >= version >= 1 else None
 
     def confirm(self, model_id: int, version: int) -> None:
         """Ask the server for a model that it has not sent yet, even if a model in band is known."""
@@ -69,11 +76,13 @@ class Models:
         if known is not None and (model.version <= known.version or model.incompatibilities(known)):
             return
         self._known[model.id] = model
+        self.generation += 1
         self._judged.clear()
         told = self._in_band.get(model.id)
         if told is not None and (contradictions := _contradictions(told, model)):
             log.warning("model_in_band_contradicted", model=told.name, model_id=told.id, why=contradictions[0])
             del self._in_band[model.id]
+            self.generation += 1
 
     def learn_in_band(self, content: bytes | memoryview) -> Cause | None:
         """Add a model from the stream; return the cause if the model is refused."""
@@ -97,6 +106,7 @@ class Models:
                 return self._refuse_in_band(Cause.MODEL_CONFLICT, f"{model.name}: {contradictions[0]}")
         if told is None or model.version > told.version:
             self._in_band[model.id] = model
+            self.generation += 1
             log.info("model_in_band", model=model.name, model_id=model.id, version=model.version)
         return None
 

@@ -21,14 +21,6 @@ from penstock.wire._codec cimport (
 )
 from penstock.wire._datagrams cimport DatagramBatch
 
-cdef enum:
-    BUCKETS = 4_096  # of sources, by a hash; colliding sources share tokens
-    SETS = 512  # of requesters, by a hash
-    WAYS = 8  # requesters in a set; the least recently heard one is replaced
-    WORD_BITS = 64
-    WORDS = 16
-    WINDOW = WORDS * WORD_BITS # the newest numbers of a requester, of which each is admitted once; older numbers are refused
-
 REQUESTERS_MAX = SETS * WAYS
 """Number of requesters that a publisher with keys remembers."""
 
@@ -37,18 +29,6 @@ REQUEST_WINDOW = WINDOW
 requests to all of them at once, and a publisher reads them from several sockets in turn."""
 
 cdef double NS_PER_S = 1e9
-
-
-cdef struct Bucket:
-    double tokens
-    int64_t refilled_ns
-
-
-cdef struct Requester:
-    uint64_t requester  # 0: free
-    uint64_t[WORDS] received  # bit n % WINDOW: request n, one of the newest WINDOW, was received
-    int64_t heard_ns
-    uint32_t newest
 
 
 cdef class RequestGate:
@@ -62,20 +42,6 @@ cdef class RequestGate:
     answered at most once.
     """
 
-    cdef Bucket *_buckets
-    cdef Bucket _total
-    cdef double _source_per_s
-    cdef double _source_burst
-    cdef double _total_per_s
-    cdef double _total_burst
-    cdef uint64_t _seed
-    cdef uint64_t _publisher_id
-    cdef Requester *_requesters  # only with an authenticator
-    cdef Authenticator _authenticator
-    cdef public uint64_t own
-    cdef readonly uint64_t limited
-    cdef readonly uint64_t stale
-
     def __cinit__(
         self, uint64_t seed, *, uint64_t publisher_id, double source_per_s, double source_burst, double total_per_s,
         double total_burst, Authenticator authenticator = None, uint64_t own = 0,
@@ -88,6 +54,7 @@ cdef class RequestGate:
         self._total_per_s = total_per_s
         self._total_burst = total_burst
         self._authenticator = authenticator
+        self._is_authenticating = authenticator is not None
         self._buckets = <Bucket *>PyMem_Calloc(BUCKETS, sizeof(Bucket))
         if authenticator is not None:
             self._requesters = <Requester *>PyMem_Calloc(SETS * WAYS, sizeof(Requester))
@@ -100,45 +67,71 @@ cdef class RequestGate:
 
     def admit(self, DatagramBatch batch not None, int64_t now_ns) -> None:
         """Remove all datagrams from the batch that are not admitted. Trailers stay."""
+        self.admit_rows(batch, now_ns)
+        self.admit_authentic(batch, now_ns)
+
+    cdef void admit_rows(self, DatagramBatch batch, int64_t now_ns) noexcept nogil:
         cdef Py_ssize_t index, kept = 0
-        if self._authenticator is not None:
-            self._authenticator.update()
+        cdef const uint8_t *data
         for index in range(batch.count):
-            if not self.admits_one(
-                batch.data + index * batch.stride, batch.sizes[index], batch.sources[index], now_ns
-            ):
+            data = batch.data + index * batch.stride
+            if self.is_own(batch.sources[index]) or self.is_for_others(data, batch.sizes[index]):
+                continue
+            if not self._is_authenticating and not self.takes_token(batch.sources[index], now_ns):
                 continue
             if kept < index:
                 batch.move(kept, index)
             kept += 1
         batch.count = kept
 
+    cdef int admit_authentic(self, DatagramBatch batch, int64_t now_ns) except -1:
+        cdef Py_ssize_t index, kept = 0
+        if not self._is_authenticating:
+            return 0
+        self._authenticator.update()
+        for index in range(batch.count):
+            if not self.is_fresh(batch.data + index * batch.stride, batch.sizes[index], now_ns):
+                continue
+            if not self.takes_token(batch.sources[index], now_ns):
+                continue
+            if kept < index:
+                batch.move(kept, index)
+            kept += 1
+        batch.count = kept
+        return 0
+
     def admits(self, data not None, uint64_t source, int64_t now_ns) -> bool:
         """True if a single datagram is admitted; `source` is a number for its address."""
         cdef const uint8_t[::1] content = memoryview(data).cast("B")
-        if self._authenticator is not None:
+        cdef const uint8_t *start = &content[0] if content.shape[0] else NULL
+        cdef uint32_t size = <uint32_t>content.shape[0]
+        if content.shape[0] > UINT32_MAX or self.is_own(source) or self.is_for_others(start, size):
+            return False
+        if self._is_authenticating:
             self._authenticator.update()
-        if content.shape[0] > UINT32_MAX:
-            return False
-        return self.admits_one(
-            &content[0] if content.shape[0] else NULL, <uint32_t>content.shape[0], source, now_ns
-        )
+            if not self.is_fresh(start, size, now_ns):
+                return False
+        return self.takes_token(source, now_ns)
 
-    cdef bint admits_one(self, const uint8_t *data, uint32_t size, uint64_t source, int64_t now_ns) noexcept:
-        if (self.own and source == self.own) or self.is_for_others(data, size):
+    cdef bint is_own(self, uint64_t source) noexcept nogil:
+        return self.own != 0 and source == self.own
+
+    cdef bint is_fresh(self, const uint8_t *data, uint32_t size, int64_t now_ns) noexcept nogil:
+        """True if the request is authentic and was not received before."""
+        if not self._authenticator.is_authentic(data, size, NULL):
             return False
-        if self._authenticator is not None:
-            if not self._authenticator.is_authentic(data, size, NULL):
-                return False
-            if not self.is_new(load_u64(data + PACKET_SEQUENCE_AT), load_u32(data + PACKET_GAP_AT), now_ns):
-                self.stale += 1
-                return False
-        if not self.is_within(source, now_ns):
-            self.limited += 1
+        if not self.is_new(load_u64(data + PACKET_SEQUENCE_AT), load_u32(data + PACKET_GAP_AT), now_ns):
+            self.stale += 1
             return False
         return True
 
-    cdef bint is_new(self, uint64_t requester, uint32_t number, int64_t now_ns) noexcept:
+    cdef bint takes_token(self, uint64_t source, int64_t now_ns) noexcept nogil:
+        if self.is_within(source, now_ns):
+            return True
+        self.limited += 1
+        return False
+
+    cdef bint is_new(self, uint64_t requester, uint32_t number, int64_t now_ns) noexcept nogil:
         """True if the number is among the requester's newest 1,024 and was not received before. The number is then
         recorded."""
         cdef Requester *found = self.find_requester(requester)
@@ -157,7 +150,7 @@ cdef class RequestGate:
         found.heard_ns = now_ns
         return True
 
-    cdef Requester *find_requester(self, uint64_t requester) noexcept:
+    cdef Requester *find_requester(self, uint64_t requester) noexcept nogil:
         """Return the requester's place, or the place in its set that is free or least recently heard."""
         cdef Requester *places = &self._requesters[self.mixed(requester) % SETS * WAYS]
         cdef Requester *oldest = places
@@ -169,16 +162,16 @@ cdef class RequestGate:
                 oldest = &places[way]
         return oldest
 
-    cdef uint64_t mixed(self, uint64_t value) noexcept:
+    cdef uint64_t mixed(self, uint64_t value) noexcept nogil:
         value = (value ^ self._seed) * <uint64_t>0x9E3779B97F4A7C15
         return value ^ value >> 32
 
-    cdef bint is_for_others(self, const uint8_t *data, uint32_t size) noexcept:
+    cdef bint is_for_others(self, const uint8_t *data, uint32_t size) noexcept nogil:
         if size < PACKET_HEADER_SIZE or load_u16(data + PACKET_MAGIC_AT) != PACKET_MAGIC:
             return False  # damaged: counted by the core
         return data[PACKET_KIND_AT] != KIND_NACK or load_u64(data + PACKET_PUBLISHER_ID_AT) != self._publisher_id
 
-    cdef bint is_within(self, uint64_t source, int64_t now_ns) noexcept:
+    cdef bint is_within(self, uint64_t source, int64_t now_ns) noexcept nogil:
         cdef Bucket *bucket = &self._buckets[self.mixed(source) % BUCKETS]
         refill(bucket, self._source_per_s, self._source_burst, now_ns)
         refill(&self._total, self._total_per_s, self._total_burst, now_ns)
@@ -189,7 +182,7 @@ cdef class RequestGate:
         return True
 
 
-cdef inline void advance(Requester *found, uint32_t number) noexcept:
+cdef inline void advance(Requester *found, uint32_t number) noexcept nogil:
     """Make `number` the newest one; the numbers in between have not been received yet."""
     cdef uint32_t each
     if number - found.newest >= WINDOW:
@@ -200,7 +193,7 @@ cdef inline void advance(Requester *found, uint32_t number) noexcept:
     found.newest = number
 
 
-cdef inline void refill(Bucket *bucket, double per_s, double burst, int64_t now_ns) noexcept:
+cdef inline void refill(Bucket *bucket, double per_s, double burst, int64_t now_ns) noexcept nogil:
     if bucket.refilled_ns == 0:
         bucket.tokens = burst
     elif now_ns > bucket.refilled_ns:

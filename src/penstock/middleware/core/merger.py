@@ -51,8 +51,9 @@ class Merger:
         """`randomness` prevents attackers from choosing publisher ids that collide in the tables."""
         self.config = config or MergerConfig()
         self.counters = counters or Counters("merger")
-        table = self._table = BranchTable(randomness.below(2**64) if randomness is not None else 0)
+        table = self.table = BranchTable(randomness.below(2**64) if randomness is not None else 0)
         self.counters.watch("messages_merged", lambda: table.merged_count)
+        self.counters.watch("messages_suppressed", lambda: table.duplicate_count, cause=Cause.DUPLICATE)
         self._sources: dict[int, SourceStream] = {}
         self._abandoned: dict[int, None] = {}  # source streams whose publishers' streams have all ended, oldest first
         self._sources_of: dict[StreamKey, set[int]] = {}
@@ -96,21 +97,30 @@ class Merger:
         """Return a known source stream."""
         return self._sources.get(stream_id)
 
-    def _take_batch(self, batch: MessageBatch, now_ns: int, out: list[MergerInstruction]) -> None:
-        """Merge messages: those in order on the fast path, others one by one, keeping the order of all."""
-        duplicates_before = self._table.duplicate_count
-        index, count = 0, len(batch)
+    @property
+    def is_stalled(self) -> bool:
+        """True if messages are held back."""
+        return bool(self._stalled)
+
+    def take_rest(self, batch: MessageBatch, index: int, now_ns: int) -> list[MergerInstruction]:
+        """Handle the messages of a batch from `index` on, where table.take() has stopped."""
+        out: list[MergerInstruction] = []
+        count = len(batch)
         while index < count:
-            chosen, index = self._table.take(batch, index)
+            message = batch[index]
+            key = StreamKey(message.publisher_id, batch.group_of(index))
+            self._take(key, (message,), now_ns, out)
+            chosen, index = self.table.take(batch, index + 1)
             if chosen is not None:
                 out.append(MergedBatch(chosen))
-            if index < count:
-                message = batch[index]
-                key = StreamKey(message.publisher_id, batch.group_of(index))
-                self._take(key, (message,), now_ns, out)
-                index += 1
-        if (duplicates := self._table.duplicate_count - duplicates_before) > 0:
-            self.counters.add("messages_suppressed", duplicates, cause=Cause.DUPLICATE)
+        return out
+
+    def _take_batch(self, batch: MessageBatch, now_ns: int, out: list[MergerInstruction]) -> None:
+        """Merge messages: those in order on the fast path, others one by one, keeping the order of all."""
+        chosen, index = self.table.take(batch, 0)
+        if chosen is not None:
+            out.append(MergedBatch(chosen))
+        out += self.take_rest(batch, index, now_ns)
 
     def _start(self, event: StartAfter, now_ns: int, out: list[MergerInstruction]) -> None:
         if (source := self._source(event.stream_id)) is None:
@@ -125,13 +135,13 @@ class Merger:
 
     def _end(self, key: StreamKey, now_ns: int, out: list[MergerInstruction]) -> None:
         for source in self._of(key):
-            self._table.remove(source.branches[key])
+            self.table.remove(source.branches[key])
             self._emit(source, source.end(key, now_ns), now_ns, out)
             if not source.branches:
                 self._abandoned[source.stream_id] = None
         self._sources_of.pop(key, None)
         if (unmerged := self._mixed.pop(key, None)) is not None:
-            self._table.remove(unmerged)
+            self.table.remove(unmerged)
 
     def _take(
         self, key: StreamKey, messages: Iterable[PacketMessage], now_ns: int, out: list[MergerInstruction]
@@ -141,7 +151,7 @@ class Merger:
             if body is None:
                 if key not in self._mixed and message.topic != MODEL_TOPIC:
                     self._mixed[key] = BranchCursor(key.publisher_id, key.group, UNMERGED)
-                    self._table.add(self._mixed[key])
+                    self.table.add(self._mixed[key])
                 _append(out, message)
                 continue
             try:
@@ -190,7 +200,7 @@ class Merger:
             branch = BranchCursor(key.publisher_id, key.group, source.stream_id, source)
             source.branches[key] = branch
             self._abandoned.pop(source.stream_id, None)
-            self._table.add(branch)
+            self.table.add(branch)
             self._sources_of.setdefault(key, set()).add(source.stream_id)
         return branch
 

@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from typing_extensions import Buffer
 
-from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import LocalProtocolError, PacketError
@@ -190,7 +190,16 @@ class Publisher:
     def next_deadline_ns(self) -> int | None:
         if self._state is _State.CLOSED:
             return None
-        deadlines = [stream.next_deadline_ns() for stream in self._streams.values()]
+        deadlines = [stream.keep_alive_deadline_ns for stream in self._streams.values()]
+        if (service_ns := self.next_service_ns()) is not None:
+            deadlines.append(service_ns)
+        return min(deadlines, default=None)
+
+    def next_service_ns(self) -> int | None:
+        """next_deadline_ns() without the keep-alives, whose deadlines the streams have in compiled memory."""
+        if self._state is _State.CLOSED:
+            return None
+        deadlines = [stream.send_at_ns for stream in self._streams.values() if stream.send_at_ns is not None]
         if self._repairs and self._next_slice_ns is not None:
             deadlines.append(self._next_slice_ns)
         if self._state is _State.LINGERING:
@@ -298,20 +307,16 @@ class _OutgoingStream(OutgoingCursor):
         if publisher.is_authenticated:
             self.kept.authenticate(publisher.key)
         self.topics = {}
-        self.is_prompt = config.flush_deadline_us == 0
+        self.is_prompt = True
         self._closed: list[bytes] = []  # complete packets that are not sent yet
         self._unsent: list[PublisherInstruction] = []  # instructions of a batch that was refused
         self._goodbye: bytes | None = None
-        self._flush_deadline_ns: int | None = None
+        self.send_at_ns: int | None = None
+        """Time of the Tick that sends the messages before a message that was refused."""
         self.silence_first_ns = min(config.keep_alive_first_ms, config.keep_alive_ms) * NS_PER_MS
         self.silence_ns = self.silence_first_ns
         self.keep_alive_deadline_ns = now_ns + self.silence_ns
         self._repaired_ns: dict[int, int] = {}
-
-    def next_deadline_ns(self) -> int:
-        if self._flush_deadline_ns is None:
-            return self.keep_alive_deadline_ns
-        return min(self._flush_deadline_ns, self.keep_alive_deadline_ns)
 
     def publish(self, event: Publish, now_ns: int) -> list[PublisherInstruction]:
         """Send the messages. A message that cannot be sent is refused with an error; earlier ones are sent all the
@@ -331,11 +336,7 @@ class _OutgoingStream(OutgoingCursor):
         except Exception:
             self._send_soon(now_ns)
             raise
-        if self._config.flush_deadline_us == 0:
-            self._flush()
-        elif self._closed or self._flush_deadline_ns is None:
-            # the open packet was begun by this event
-            self._flush_deadline_ns = now_ns + self._config.flush_deadline_us * NS_PER_US
+        self._flush()
         return self._send(now_ns)
 
     def publish_batch(self, event: PublishBatch, now_ns: int) -> list[PublisherInstruction]:
@@ -368,7 +369,7 @@ class _OutgoingStream(OutgoingCursor):
         return instructions
 
     def tick(self, now_ns: int) -> list[PublisherInstruction]:
-        if self._flush_deadline_ns is not None and now_ns >= self._flush_deadline_ns:
+        if self.send_at_ns is not None and now_ns >= self.send_at_ns:
             self._flush()
         if now_ns >= self.keep_alive_deadline_ns and not self._closed:
             self._flush()  # a message that waits in the packer also breaks the silence
@@ -443,7 +444,7 @@ class _OutgoingStream(OutgoingCursor):
         return Multicast(self._group, datagram)
 
     def _flush(self) -> None:
-        self._flush_deadline_ns = None
+        self.send_at_ns = None
         packet = self.packer.flush()
         if packet is not None:
             self._closed.append(packet)
@@ -451,7 +452,7 @@ class _OutgoingStream(OutgoingCursor):
     def _send(self, now_ns: int) -> list[PublisherInstruction]:
         """Send complete packets."""
         instructions, self._unsent = self._unsent, []
-        self.is_prompt = self._config.flush_deadline_us == 0 and self._goodbye is None
+        self.is_prompt = self._goodbye is None
         if self._closed:
             packets, self._closed = self._closed, []
             for packet in packets:
@@ -463,7 +464,7 @@ class _OutgoingStream(OutgoingCursor):
     def _send_soon(self, now_ns: int) -> None:
         """After an error, the next Tick sends the earlier messages."""
         self.is_prompt = False
-        self._flush_deadline_ns = now_ns
+        self.send_at_ns = now_ns
 
     def _note_sent(self, packets: int, now_ns: int) -> None:
         """Restart the silence timer after sending."""

@@ -10,6 +10,7 @@ receiver is between two consecutive messages of the branch, whatever their numbe
     one of an older lineage (wire/term.py)                                                       is fenced
     one of a newer lineage    waits until nothing of the one before is missing, and for the DISCONTINUITY; another term
                               of the same lineage has the same numbers
+    one of a newer lineage of an earlier trading date        waits, for wait_ms, for the lineage of the current session
     a DISCONTINUITY that is repeated (IMAGE)       tells of a lineage begun earlier; its branch is continuous from the
                                                    next message on
     a DISCONTINUITY with the index 1               ends the session, behind the message of its number
@@ -98,6 +99,8 @@ class EarlyMessage(msgspec.Struct):
     after: int | None
     since_ns: int
     is_kept: bool = False
+    trading_date: str = ""
+    """Of the session, if it announces a lineage and the date is known."""
 
     @property
     def is_discontinuity(self) -> bool:
@@ -207,6 +210,7 @@ class SourceStream(SourceCursor):
                 self._waiting.setdefault(origin.term, []).append(early)
                 self._waiting_count += 1
                 if early.is_discontinuity and not early.is_end:
+                    early.trading_date = DiscontinuityNote.decode(early.message.payload).trading_date
                     self._announced.setdefault(origin.term, early)
         elif early.is_end and not self._is_ended:
             self.term = max(self.term, origin.term)
@@ -356,18 +360,30 @@ class SourceStream(SourceCursor):
                 yield from self._consider(early)
         if known or not self._waiting or self._held or self._early_end is not None:
             return
-        term = min(self._waiting)
+        is_past, term = self._next_waiting()
+        is_last_chance = all(branch.term >= term for branch in self.branches.values())
+        if not is_past and (term in self._announced or is_last_chance):
+            yield from self._adopt_waiting(term)
+
+    def _next_waiting(self) -> tuple[bool, int]:
+        """Return the lowest waiting term, with True if its lineage returns to an earlier trading date. Other terms come
+        first: the adapter that announced such a lineage usually announces the current session next."""
+        dates = {lineage(term): early.trading_date for term, early in self._announced.items()}
+        past = {each for each, trading_date in dates.items() if "" < trading_date < self._trading_date}
+        return min((lineage(term) in past, term) for term in self._waiting)
+
+    def _adopt_waiting(self, term: int) -> Iterator[Outcome]:
         announced = self._announced.pop(term, None)
-        if announced is not None:
-            of_term = self._waiting[term]
-            of_term.remove(announced)
-            if not of_term:
-                del self._waiting[term]
-            self._waiting_count -= 1
-            self._kept_bytes -= len(announced.message.payload)
-            yield from self._adopt_announced(announced)
-        elif all(branch.term >= term for branch in self.branches.values()):
+        if announced is None:
             yield self._adopt_unseen(term)
+            return
+        of_term = self._waiting[term]
+        of_term.remove(announced)
+        if not of_term:
+            del self._waiting[term]
+        self._waiting_count -= 1
+        self._kept_bytes -= len(announced.message.payload)
+        yield from self._adopt_announced(announced)
 
     def _go_on_without(self, cause: Cause) -> Iterator[Outcome]:
         if self._order:
@@ -375,7 +391,8 @@ class SourceStream(SourceCursor):
         elif self._early_end is not None:
             yield self._skip_to(self._early_end.origin.message_sequence + 1, cause)
         elif self._waiting:
-            yield self._adopt_unseen(min(self._waiting))
+            _, term = self._next_waiting()
+            yield from self._adopt_waiting(term)
 
     def _skip_to(self, number: int, cause: Cause) -> MergeGap:
         gap = MergeGap(self.stream_id, self.term, self.number + 1, number - 1, cause)

@@ -4,19 +4,16 @@ At ten thousand messages a second every step taken in Python costs more than it 
 it is in the processor's caches any more. So the steps that nearly every message takes are one compiled call.
 """
 
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject_TypeCheck, PyTypeObject
-from cpython.pythread cimport (
-    PyThread_acquire_lock,
-    PyThread_allocate_lock,
-    PyThread_free_lock,
-    PyThread_release_lock,
-    PyThread_type_lock,
-    WAIT_LOCK,
-)
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
+
+import os
 
 from penstock.middleware.core._inorder cimport InOrder
 from penstock.middleware.core._outgoing cimport OutgoingCursor
+from penstock.middleware.core._requests cimport RequestGate
+from penstock.net._burst cimport NEVER_NS, Burst, Flushable, Flusher, Turn
 from penstock.net._udp cimport Inlet, Outlet, udp_monotonic_ns
 from penstock.shm._memory cimport fetch_ahead, sleep_ns
 from penstock.shm._ring cimport RingWriter
@@ -24,11 +21,14 @@ from penstock.shm._ring_reader cimport RingReader
 from penstock.wire._datagrams cimport DatagramBatch
 from penstock.wire._messages cimport MessageBatch
 
-from penstock.base.errors import OverrunError, ProducerGoneError, RingClosedError
+from penstock.base.clock import NS_PER_US
+from penstock.base.errors import LocalProtocolError, OverrunError, ProducerGoneError, RingClosedError
 from penstock.middleware.core.events import Deliver, DeliverBatch
 from penstock.model import Message
 
 DELIVERIES = (Deliver, DeliverBatch)  # a tuple, because a union would be evaluated for every message
+
+FLUSHER = "penstock-flusher"
 
 cdef PyTypeObject *message_type = <PyTypeObject *>Message
 
@@ -36,7 +36,6 @@ cdef int64_t SPIN_SLICE_NS = 50_000
 cdef int64_t BLOCK_SLICE_NS = 5_000_000
 cdef double NS_PER_S = 1e9
 cdef double FOR_EVER_S = 1e9
-cdef int64_t NEVER_NS = INT64_MAX // 2
 
 
 cdef class ReceivingLane:
@@ -238,12 +237,16 @@ cdef class MessageIterator:
 
 
 cdef class PublishingLane:
-    """Publishes single messages on one stream, to a ring if there is one, and then to one destination unless it is 0."""
+    """Sends the packets of one stream: to a ring if there is one, and then to one destination unless it is 0."""
 
     cdef OutgoingCursor _stream
     cdef Outlet _outlet
     cdef uint64_t _destination
     cdef RingWriter _ring
+    cdef int64_t _oldest_ns  # since when the oldest waiting message waits; NEVER_NS: none waits
+    cdef int _unsent         # packets that could not be sent
+    cdef int _last_error
+    cdef int _unwritten      # packets that the ring could not take
 
     def __cinit__(
         self, OutgoingCursor stream not None, Outlet outlet not None, uint64_t destination, RingWriter ring = None
@@ -252,83 +255,99 @@ cdef class PublishingLane:
         self._outlet = outlet
         self._destination = destination
         self._ring = ring
+        self._oldest_ns = NEVER_NS
 
-    cdef int publish(self, str topic, payload, model_id, model_version) except -2:
-        """Send the message. Return 0 or the errno of a failed send, or -1 if the core must send the message."""
+    cdef bint publish(self, str topic, payload, model_id, model_version) except -1:
+        """Send the message now, in a packet of its own. Return False if the core must send the message."""
         cdef OutgoingCursor stream = self._stream
         cdef uint64_t sequence = stream.pack_one(topic, payload, model_id, model_version)
-        cdef int error = 0
+        cdef int error
         if sequence == 0:
-            return -1
+            return False
         if self._ring is not None:
             self._ring.write_stored(stream.kept, sequence, sequence)
         if self._destination:
             error = self._outlet.send_one_stored(self._destination, stream.kept, sequence)
+            if error:
+                self._unsent += 1
+                self._last_error = error
         stream.break_silence(udp_monotonic_ns())
         fetch_ahead(stream.kept.data + stream.kept.write_at, stream.kept.place(sequence).size)
-        return error
+        return True
+
+    cdef bint append(self, str topic, payload, model_id, model_version, int64_t now_ns) except -1:
+        """Let the message wait. Return False if the core must send the message."""
+        if not self._stream.append_one(topic, payload, model_id, model_version):
+            return False
+        if self._oldest_ns == NEVER_NS:
+            self._oldest_ns = now_ns
+        return True
+
+    cdef void send_complete(self, int64_t now_ns) noexcept nogil:
+        """Send the complete packets; the newest message, of `now_ns`, may go on waiting."""
+        if self._stream.unsent == 0:
+            self._stream.close_packet()
+        self.send(now_ns)
+        self._oldest_ns = now_ns if self._stream.packer._packet.count else NEVER_NS
+
+    cdef void send_all(self, int64_t now_ns) noexcept nogil:
+        """Send all messages that wait."""
+        self._stream.close_packet()
+        self.send(now_ns)
+        self._oldest_ns = NEVER_NS
+
+    cdef void send(self, int64_t now_ns) noexcept nogil:
+        cdef uint64_t last = self._stream.kept.next_sequence - 1
+        cdef uint64_t first = last + 1 - self._stream.unsent
+        cdef int error
+        if self._stream.unsent == 0:
+            return
+        self._stream.unsent = 0
+        if self._ring is not None:
+            self._unwritten += self._ring.put_stored(self._stream.kept, first, last)
+        if self._destination:
+            error = self._outlet.send_range(self._destination, self._stream.kept, first, last, &self._unsent)
+            if error:
+                self._last_error = error
+        self._stream.break_silence(now_ns)
 
 
-cdef class Turn:
-    """A lock, for Python's `with` and for compiled code. The interpreter's lock is held by whoever takes or gives it, so
-    while nobody else wants it, it is a flag; who has to wait does so at `_bell`."""
+cdef class LanePublisher(Flushable):
+    """A publisher's short way for single messages: those of a group that has a lane take no step in Python. Whoever uses
+    the publisher's core or its lanes has the `turn`. With a map (`groups`) every topic has its own group."""
 
-    cdef bint _is_taken
-    cdef bint _is_rung
-    cdef int _waiting
-    cdef PyThread_type_lock _bell # held until it is rung
-
-    def __cinit__(self):
-        self._bell = PyThread_allocate_lock()
-        if self._bell is NULL:
-            raise MemoryError
-        PyThread_acquire_lock(self._bell, WAIT_LOCK)
-
-    def __dealloc__(self):
-        if self._bell is not NULL:
-            PyThread_release_lock(self._bell)
-            PyThread_free_lock(self._bell)
-
-    def __enter__(self):
-        self.take()
-
-    def __exit__(self, *_):
-        self.give()
-
-    cdef void take(self) noexcept:
-        while self._is_taken:
-            self._waiting += 1
-            with nogil:
-                PyThread_acquire_lock(self._bell, WAIT_LOCK)
-            self._is_rung = False
-            self._waiting -= 1
-        self._is_taken = True
-
-    cdef void give(self) noexcept:
-        self._is_taken = False
-        if self._waiting and not self._is_rung:
-            self._is_rung = True
-            PyThread_release_lock(self._bell)
-
-
-cdef class LanePublisher:
-    """A publisher's short way for single messages: those of a group that has a lane take no step in Python. `turn` is
-    had by whoever uses the publisher's core or its lanes. With a map (`groups`) every topic has its own group."""
-
-    cdef readonly Turn turn
     cdef object _group
     cdef object _groups
     cdef PublishingLane _lane # of the only group, without a map
     cdef dict _lanes          # of all groups that have a lane
+    cdef void **_all          # the same lanes
+    cdef Py_ssize_t _count
+    cdef Py_ssize_t _waiting  # lanes with messages that wait
+    cdef Flusher _flusher
+    cdef readonly int64_t wakes_ns       # when serve() looks at the clock again
+    cdef public int64_t service_due_ns   # the deadline of the core, except for keep-alives
+    cdef public bint is_stopped          # serve() returns
 
-    def __init__(self, group not None, groups):
-        self.turn = Turn()
+    def __init__(self, group not None, groups, *_, int64_t linger_us = 0):
+        Flushable.__init__(self, Burst(linger_us * NS_PER_US))
         self._group = group
         self._groups = groups
         self._lanes = {}
+        self._flusher = Flusher(self, FLUSHER)
+        self.service_due_ns = NEVER_NS
+
+    def __dealloc__(self):
+        PyMem_Free(self._all)
 
     def open_lane(self, group not None, PublishingLane lane not None) -> None:
+        """In our turn."""
+        cdef void **more = <void **>PyMem_Realloc(self._all, (self._count + 1) * sizeof(void *))
+        if more is NULL:
+            raise MemoryError
+        self._all = more
+        self._all[self._count] = <void *>lane
         self._lanes[group] = lane
+        self._count += 1
         if self._groups is None:
             self._lane = lane
 
@@ -336,24 +355,165 @@ cdef class LanePublisher:
         return group in self._lanes
 
     def close_lanes(self) -> None:
+        """In our turn: send what waits, and leave further messages to the core."""
+        self.flush_lanes()
         self._lane = None
+        self._count = 0
         self._lanes.clear()
 
+    @property
+    def has_waiting(self) -> bool:
+        """True if messages of a burst wait for further messages."""
+        return self._waiting > 0
+
+    def stop_flusher(self) -> None:
+        """Not in our turn."""
+        self._flusher.stop()
+
+    def leave_to_parent(self) -> None:
+        """After a fork, in the child: what waits is the parent's, and another thread may have had the turn."""
+        self.turn = Turn()
+        self._flusher = Flusher(self, FLUSHER)
+        self._lane = None
+        self._count = self._waiting = 0
+        self._lanes.clear()
+
+    def flush(self) -> None:
+        """Send the messages of a burst that wait for further messages."""
+        self.turn.take()
+        try:
+            self.flush_lanes()
+        finally:
+            self.turn.give()
+
+    cpdef int flush_lanes(self) except -1:
+        """flush() in our turn."""
+        if self._waiting:
+            with nogil:
+                self.send_lanes(udp_monotonic_ns())
+        self.report_unsent()
+        return 0
+
     def publish(self, str topic not None, payload not None, *, model_id = 0, model_version = 0) -> None:
-        """Send one message now. A Message of a model brings its model's id and version."""
+        """Send one message. It leaves at once, unless it belongs to a burst: then it may wait for linger_us. A Message
+        of a model brings its model's id and version."""
         cdef PublishingLane lane
-        cdef int error = -1
+        cdef int64_t now_ns = udp_monotonic_ns()
         if PyObject_TypeCheck(payload, message_type):
             model_id, model_version = payload.model.id, payload.version
         self.turn.take()
         try:
             group = self._group if self._groups is None else self._groups.group_of(topic)
             lane = self._lane if self._groups is None else self._lanes.get(group)
-            if lane is not None:
-                error = lane.publish(topic, payload, model_id, model_version)
-            if error < 0:
-                self.publish_by_core(group, topic, payload, model_id, model_version)
-            elif error > 0:
-                self.note_unsent(1, error)
+            if self.burst.joins(now_ns):
+                if lane is not None and self.append(lane, topic, payload, model_id, model_version, now_ns):
+                    return
+            elif self._waiting == 0:
+                if lane is not None and lane.publish(topic, payload, model_id, model_version):
+                    if lane._unsent:
+                        self.report_unsent()
+                    self.burst.end_call(udp_monotonic_ns())
+                    return
+            elif lane is not None and self.append(lane, topic, payload, model_id, model_version, now_ns):
+                self.flush_lanes()
+                self.burst.end_call(udp_monotonic_ns())
+                return
+            self.flush_lanes()
+            self.publish_by_core(group, topic, payload, model_id, model_version)
+            self.burst.end_call(udp_monotonic_ns())
         finally:
             self.turn.give()
+
+    cdef bint append(
+        self, PublishingLane lane, str topic, payload, model_id, model_version, int64_t now_ns
+    ) except -1:
+        """Let the message wait, and send those that waited long enough. False when it takes the core."""
+        cdef bint was_waiting = lane._oldest_ns < NEVER_NS
+        if not lane.append(topic, payload, model_id, model_version, now_ns):
+            return False
+        self.burst.end_call(now_ns)
+        if not was_waiting:
+            self._waiting += 1
+        if self.burst.is_due(lane._oldest_ns, now_ns) or lane._stream.has_no_room():
+            with nogil:
+                lane.send_complete(now_ns)
+                now_ns = udp_monotonic_ns()
+            self.burst.end_call(now_ns)
+            if lane._oldest_ns == NEVER_NS:
+                self._waiting -= 1
+            if lane._unsent or lane._unwritten:
+                self.report_unsent()
+        self._flusher.wake()
+        return True
+
+    cdef int64_t flush_due(self, int64_t now_ns) noexcept nogil:
+        cdef Py_ssize_t index
+        cdef int64_t oldest_ns = NEVER_NS
+        if self._waiting:
+            for index in range(self._count):
+                if now_ns - (<PublishingLane>self._all[index])._oldest_ns >= self.burst.linger_ns:
+                    (<PublishingLane>self._all[index]).send_all(now_ns)
+                    self._waiting -= 1
+                oldest_ns = min(oldest_ns, (<PublishingLane>self._all[index])._oldest_ns)
+        return self.burst.look_ns(oldest_ns, now_ns)
+
+    cdef void send_lanes(self, int64_t now_ns) noexcept nogil:
+        cdef Py_ssize_t index
+        for index in range(self._count):
+            if (<PublishingLane>self._all[index])._oldest_ns < NEVER_NS:
+                (<PublishingLane>self._all[index]).send_all(now_ns)
+        self._waiting = 0
+
+    cdef int report_unsent(self) except -1:
+        """Count the packets that the lanes could not send; in our turn."""
+        cdef PublishingLane lane
+        for lane in self._lanes.values():
+            if lane._unsent:
+                count, lane._unsent = lane._unsent, 0
+                self.note_unsent(count, lane._last_error)
+            if lane._unwritten:
+                count, lane._unwritten = lane._unwritten, 0
+                raise LocalProtocolError(f"{count} packets are not in the ring: it is closed, or they are too large")
+        return 0
+
+    def serve(self, Inlet inlet not None, RequestGate gate not None, int64_t slice_ns) -> None:
+        """Wait until the inlet's batch has requests that the gate has admitted, something else is due, or
+        `is_stopped`. Without the GIL, and without a step in Python meanwhile."""
+        cdef int received = 0
+        while received == 0 and not self.is_stopped:
+            inlet.check_open()
+            with nogil:
+                received = self.wait(inlet, gate, slice_ns)
+            if received < 0:
+                raise OSError(-received, os.strerror(-received))
+            if inlet.batch.count == 0:
+                return
+            gate.admit_authentic(inlet.batch, udp_monotonic_ns())
+            received = <int>inlet.batch.count
+
+    cdef int wait(self, Inlet inlet, RequestGate gate, int64_t slice_ns) except? -1 nogil:
+        """The number of datagrams in the batch; 0 when something is due or `is_stopped`, or -errno."""
+        cdef int64_t now_ns, due_ns
+        cdef int received
+        while True:
+            now_ns = udp_monotonic_ns()
+            due_ns = self.due_ns()
+            inlet.batch.count = 0
+            if now_ns >= due_ns or self.is_stopped:
+                return 0
+            self.wakes_ns = min(due_ns, now_ns + slice_ns)
+            received = inlet.fill(self.wakes_ns - now_ns, False)
+            if received < 0:
+                return received
+            if received:
+                gate.admit_rows(inlet.batch, udp_monotonic_ns())
+                if inlet.batch.count:
+                    return <int>inlet.batch.count
+
+    cdef int64_t due_ns(self) noexcept nogil:
+        """The next deadline of the core, keep-alives included."""
+        cdef int64_t due_ns = self.service_due_ns
+        cdef Py_ssize_t index
+        for index in range(self._count):
+            due_ns = min(due_ns, (<PublishingLane>self._all[index])._stream.keep_alive_deadline_ns)
+        return due_ns

@@ -4,6 +4,7 @@ with MergingReceiver.on([channel_a, channel_b]) as receiver:
     for message in receiver: ...
 """
 
+import select
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -22,13 +23,19 @@ from penstock.wire import PacketMessage
 
 RETIREMENT_NS = NS_PER_SECOND
 TURN_SECONDS = 0.002
-"""Time to wait for one of several sources before reading the others."""
+"""Interval at which sources without descriptors are read, if there are several."""
 
 
 class StreamSource(Protocol):
     """A source of streams, such as a MulticastReceiver."""
 
     def receive(self, timeout: float | None = None) -> list[Received]: ...
+
+    def descriptors(self) -> list[int] | None:
+        """Descriptors that become readable when something arrives; None if the source must be read to know."""
+
+    def next_due_ns(self) -> int | None:
+        """When receive() is due even if nothing arrives."""
 
     def close(self) -> None: ...
 
@@ -73,6 +80,12 @@ class MergingReceiver:
         self._sources.remove(source)
         self._sources.insert(0, source)
 
+    @property
+    def only_source(self) -> StreamSource | None:
+        """The source, if there is one and nothing else to be done than to receive from it."""
+        is_alone = len(self._sources) == 1 and not self._retired and not self.merger.is_stalled
+        return self._sources[0] if is_alone else None
+
     def handle(self, event: MergerEvent) -> list[MergerInstruction]:
         """Pass an event of another origin to the merger."""
         return self.merger.handle(event, time.monotonic_ns())
@@ -86,8 +99,9 @@ class MergingReceiver:
         while True:
             if self._retired:
                 self._close_retired()
+            is_alone = len(self._sources) == 1
             for index, source in enumerate(self._sources):
-                wait = self._wait_seconds(deadline_ns) if index == 0 else 0.0
+                wait = self._wait_seconds(deadline_ns) if is_alone else 0.0
                 out = [told for each in source.receive(wait) for told in self.handle(each)]
                 if out:
                     if source not in self._retired:
@@ -99,6 +113,21 @@ class MergingReceiver:
                 return out
             if deadline_ns is not None and now_ns >= deadline_ns:
                 return []
+            if not is_alone:
+                wait_readable(self.descriptors(), self._wait_seconds(min_of(deadline_ns, self._sources_due_ns())))
+
+    def descriptors(self) -> list[int] | None:
+        """Return the descriptors of all sources; None if one of them has none."""
+        found: list[int] = []
+        for source in self._sources:
+            if (descriptors := source.descriptors()) is None:
+                return None
+            found += descriptors
+        return found
+
+    def idle_seconds(self) -> float:
+        """Return the time until receive() is due even if nothing arrives."""
+        return self._wait_seconds(self._sources_due_ns())
 
     def __iter__(self) -> Iterator[PacketMessage]:
         """Iterate over messages without end; gaps are only counted. receive() reports everything."""
@@ -125,8 +154,23 @@ class MergingReceiver:
             source.close()
 
     def _wait_seconds(self, deadline_ns: int | None) -> float:
-        """Seconds until the next timer, if nothing arrives."""
+        """Return the seconds until the next timer, if nothing arrives."""
         now_ns = time.monotonic_ns()
-        due_ns = [each for each in (deadline_ns, self.merger.next_deadline_ns()) if each is not None]
-        wait = max(min(due_ns, default=now_ns + NS_PER_SECOND) - now_ns, 0) / NS_PER_SECOND
-        return min(wait, TURN_SECONDS) if len(self._sources) > 1 else wait
+        due_ns = min_of(deadline_ns, self.merger.next_deadline_ns())
+        return max((now_ns + NS_PER_SECOND if due_ns is None else due_ns) - now_ns, 0) / NS_PER_SECOND
+
+    def _sources_due_ns(self) -> int | None:
+        return min_of(*(source.next_due_ns() for source in self._sources))
+
+
+def min_of(*times_ns: int | None) -> int | None:
+    """Return the earliest of the known times."""
+    return min((each for each in times_ns if each is not None), default=None)
+
+
+def wait_readable(descriptors: Sequence[int] | None, seconds: float) -> None:
+    """Wait until one of the descriptors is readable, or for the time; without descriptors for a short turn."""
+    poll = select.poll()
+    for each in descriptors or ():
+        poll.register(each, select.POLLIN)
+    poll.poll(1_000 * (min(seconds, TURN_SECONDS) if descriptors is None else seconds))

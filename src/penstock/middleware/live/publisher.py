@@ -1,11 +1,14 @@
 """A publisher on UDP multicast, with a thread that answers repair requests and sends keep-alives."""
 
+import atexit
+import os
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
 from typing_extensions import Buffer
 
@@ -26,7 +29,6 @@ from penstock.middleware.core.events import (
     OutgoingMessage,
     Publish,
     PublishBatch,
-    PublisherEvent,
     PublisherInstruction,
     Unicast,
 )
@@ -45,6 +47,9 @@ log = logger("middleware.driver")
 
 SERVICE_SLICE_NS = 50 * NS_PER_MS
 """Maximum sleep of the publisher's thread before it checks whether it must stop."""
+
+NEVER_NS = 2**62
+"""The deadline of a core that has none."""
 
 BATCH = 16
 
@@ -91,11 +96,12 @@ class MulticastPublisher(LanePublisher):
         if epoch is None:
             epoch = 1 if epoch_path is None else claim_epoch(epoch_path)
         self.counters = counters or Counters("publisher")
-        super().__init__(channel.group_id, groups)
+        config = config or PublisherConfig()
+        super().__init__(channel.group_id, groups, linger_us=config.linger_us)
         self._core = Publisher(
             identity,
             epoch,
-            config or PublisherConfig(),
+            config,
             self.counters,
             is_authenticated=keys is not None,
             lease=lease,
@@ -115,13 +121,12 @@ class MulticastPublisher(LanePublisher):
         self._inlet = Inlet(listening, DatagramBatch(max(BATCH, len(listening))))
         self._outlet = Outlet(self._socket.fileno())
         self._is_closed = threading.Event()  # the core has no further instructions
-        self._is_stopped = False
         self._own_key = address_key(self._socket.getsockname())
         self._core.gate.own = self._own_key
-        self._wakes_ns = 0  # next time at which the thread checks the core's deadline
         self._failure: Exception | None = None
         self._service = threading.Thread(target=self._serve, name="penstock-publisher", daemon=True)
         self._service.start()
+        _publishers.add(self)
 
     @property
     def publisher_id(self) -> int:
@@ -150,7 +155,7 @@ class MulticastPublisher(LanePublisher):
 
     @property
     def is_closed(self) -> bool:
-        return self._is_stopped
+        return self.is_stopped
 
     def publish_messages(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send messages of any size now, with any extensions."""
@@ -191,17 +196,21 @@ class MulticastPublisher(LanePublisher):
     def say_goodbye(self) -> None:
         """Publish no further messages; repair requests are answered until close(), or for the configured time."""
         with self.turn:
+            self.flush_lanes()
             self._carry_out(self._core.handle(Close(), time.monotonic_ns()))
+            self._set_service()
 
     def close(self, *, linger: bool = True) -> None:
         """Say goodbye; linger to answer the repair requests of stragglers, for the configured time."""
-        if self._is_stopped:
+        if self.is_stopped:
             return
         self.say_goodbye()
         if linger and self._failure is None:
             self._is_closed.wait(self._core.config.linger_ms / 1_000 + 1)
-        self._is_stopped = True
+        self.is_stopped = True
+        self._outlet.send(self._own_key, b"")  # wakes the thread
         self._service.join()
+        self.stop_flusher()
         self._outlet.close()
         self._memberships.close()
         self._socket.close()
@@ -211,6 +220,12 @@ class MulticastPublisher(LanePublisher):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close(linger=error is None)
+
+    def _leave_to_parent(self) -> None:
+        """After a fork, in the child, which has none of our threads: its packets would have the parent's numbers."""
+        self.leave_to_parent()
+        self.is_stopped = True
+        self._failure = LocalProtocolError("it was made before a fork, and belongs to the parent")
 
     def _join(self, channel: Channel) -> Memberships:
         """The groups on which repair requests are received."""
@@ -227,20 +242,20 @@ class MulticastPublisher(LanePublisher):
         return joined
 
     def _serve(self) -> None:
-        """The thread: answer requests and send keep-alives, until close() is complete."""
+        """The thread: answer requests and send keep-alives, until close() is complete. The thread waits without the
+        GIL, so that it does not compete with the threads that publish."""
         batch = self._inlet.batch
-        wait_ns = 0
+        slice_ns = min(SERVICE_SLICE_NS, self._core.config.keep_alive_first_ms * NS_PER_MS)
         try:
-            while not self._is_stopped:
-                self._inlet.receive(wait_ns)
-                self._core.gate.admit(batch, time.monotonic_ns())
+            while not self.is_stopped:
+                self.serve(self._inlet, self._core.gate, slice_ns)
                 for index in range(len(batch)):
                     request, source = batch.datagram(index), batch.source(index)
                     with self.turn:
                         answers = self._carry_out_here(self._core.answer(request, source, time.monotonic_ns()))
                     self._send_each(answers)
                 with self.turn:
-                    wait_ns, answers = self._tick(time.monotonic_ns())
+                    answers = self._tick(time.monotonic_ns())
                 self._send_each(answers)
         except Exception as error:  # the next caller that publishes gets the error
             log.error("publisher_failed", error=str(error))
@@ -259,17 +274,20 @@ class MulticastPublisher(LanePublisher):
         self._carry_out([each for each in instructions if not isinstance(each, Unicast)])
         return [each for each in instructions if isinstance(each, Unicast)]
 
-    def _tick(self, now_ns: int) -> tuple[int, list[Unicast]]:
-        """Give the core a Tick when it is due; returns how long the thread may sleep, and repairs to send."""
+    def _tick(self, now_ns: int) -> list[Unicast]:
+        """Give the core a Tick when it is due; returns repairs to send."""
         answers: list[Unicast] = []
         deadline_ns = self._core.next_deadline_ns()
         if deadline_ns is not None and now_ns >= deadline_ns:
+            self.flush_lanes()
             answers = self._carry_out_here(self._core.handle(Tick(), now_ns))
-            deadline_ns = self._core.next_deadline_ns()
-        slice_ns = min(SERVICE_SLICE_NS, self._core.config.keep_alive_first_ms * NS_PER_MS)
-        wait_ns = slice_ns if deadline_ns is None else max(0, min(slice_ns, deadline_ns - now_ns))
-        self._wakes_ns = now_ns + wait_ns
-        return wait_ns, answers
+        self._set_service()
+        return answers
+
+    def _set_service(self) -> None:
+        """Tell serve() the core's next deadline; in our turn."""
+        deadline_ns = self._core.next_service_ns()
+        self.service_due_ns = NEVER_NS if deadline_ns is None else deadline_ns
 
     def publish_by_core(
         self, group: int, topic: str, payload: Buffer | Message, model_id: int, model_version: int
@@ -277,19 +295,22 @@ class MulticastPublisher(LanePublisher):
         """Publish a message that cannot use the group's lane, or the group's first message. Call with the turn
         taken."""
         self._handle(Publish(group, (OutgoingMessage(topic, payload, model_id, model_version),)))
-        if not self.has_lane(group):
-            stream = self._core.stream(group, time.monotonic_ns())
-            self.open_lane(group, PublishingLane(stream, self._outlet, self._key(group), self._ring))
 
-    def _handle(self, event: PublisherEvent) -> None:
+    def _handle(self, event: Publish | PublishBatch) -> None:
         """Call with the turn taken."""
         if self._failure is not None:
             raise LocalProtocolError(f"the publisher has failed: {self._failure}", hint="make a new publisher")
-        self._carry_out(self._core.handle(event, time.monotonic_ns()))
+        self.flush_lanes()
+        if not self.has_lane(event.group):
+            stream = self._core.stream(event.group, time.monotonic_ns())
+            self.open_lane(event.group, PublishingLane(stream, self._outlet, self._key(event.group), self._ring))
+        try:
+            self._carry_out(self._core.handle(event, time.monotonic_ns()))
+        finally:
+            self._set_service()
         deadline_ns = self._core.next_deadline_ns()
-        if deadline_ns is not None and deadline_ns < self._wakes_ns:
-            self._wakes_ns = deadline_ns
-            self._outlet.send(self._own_key, b"")  # wakes the thread, which sleeps in its socket
+        if deadline_ns is not None and deadline_ns < self.wakes_ns:
+            self._outlet.send(self._own_key, b"")  # the thread sleeps in its socket: this wakes it
 
     def _carry_out(self, instructions: list[PublisherInstruction]) -> None:
         for instruction in instructions:
@@ -318,3 +339,22 @@ class MulticastPublisher(LanePublisher):
     def note_unsent(self, count: int, error: int) -> None:
         if error:
             note_unsent(self.counters, count, error)
+
+
+_publishers: WeakSet[MulticastPublisher] = WeakSet()
+
+
+def _flush_all() -> None:
+    """At the end of the program: nobody else sends what waits."""
+    for publisher in list(_publishers):
+        if not publisher.is_closed:
+            publisher.flush()
+
+
+def _leave_all_to_parent() -> None:
+    for publisher in list(_publishers):
+        publisher._leave_to_parent()
+
+
+atexit.register(_flush_all)
+os.register_at_fork(after_in_child=_leave_all_to_parent)

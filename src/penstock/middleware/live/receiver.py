@@ -89,7 +89,8 @@ class SocketReceiver(LaneReceiver):
         self._own = own
         self._sockets = [own, *others]
         self._batch = DatagramBatch(64, randomness.below(2**64))
-        self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch, bell)
+        self._bell = bell
+        self._inlet = Inlet([each.fileno() for each in reversed(self._sockets)], self._batch, bell, coalesces=True)
         self._gather_ns = gather_us * NS_PER_US
         lane = ReceivingLane(self._inlet, self._core.in_order, gather_ns=self._gather_ns)
         super().__init__(lane, spin=spin, is_lossy=loss > 0)
@@ -136,6 +137,10 @@ class SocketReceiver(LaneReceiver):
         """Time for which no work is due unless a datagram arrives."""
         due_ns = self.next_due_ns()
         return 1.0 if due_ns is None else max(due_ns - time.monotonic_ns(), 0) / NS_PER_SECOND
+
+    def descriptors(self) -> list[int] | None:
+        """Return the descriptors of the sockets; None if other threads wake the receiver as well."""
+        return None if self._bell >= 0 else [each.fileno() for each in self._sockets]
 
     def next_due_ns(self) -> int | None:
         return self._core.next_deadline_ns()

@@ -9,10 +9,12 @@ sys.exit(run_agent(main, name="filter"))
 """
 
 import asyncio
+import contextlib
 import signal
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Sized
+from contextlib import AbstractContextManager
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import uvloop
@@ -60,11 +62,14 @@ class CoreRunner(Generic[E, I]):
         events_per_turn: int = EVENTS_PER_TURN,
         events_max: int = EVENTS_MAX,
         after: Callable[[], None] | None = None,
+        turn: AbstractContextManager[Any] | None = None,
     ) -> None:
-        """`after` is called after each event, when its instructions have been carried out."""
+        """`after` is called after each event, when its instructions have been carried out. `turn` is entered for each
+        event: a lock, if other threads use the core between events."""
         self._core = core
         self._carry_out = carry_out
         self._after = after
+        self._turn_taking = turn or contextlib.nullcontext()
         self._clock = clock or SystemClock()
         self._events_per_turn = events_per_turn
         self._events_max = events_max
@@ -140,6 +145,10 @@ class CoreRunner(Generic[E, I]):
         self._arm()
 
     def _step(self, event: E | Tick, *, may_refuse: bool = False) -> None:
+        with self._turn_taking:
+            self._take_step(event, may_refuse)
+
+    def _take_step(self, event: E | Tick, may_refuse: bool) -> None:
         if self._is_stopped:
             return
         self._story.append(event)

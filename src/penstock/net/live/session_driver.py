@@ -9,6 +9,7 @@ concern links.
 
 import contextlib
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.base.core import Core
@@ -106,8 +107,9 @@ class SessionDriver(Generic[S]):
         config: ControlConfig,
         counters: Counters,
         log: Logger,
+        turn: AbstractContextManager[Any] | None = None,
     ) -> None:
-        self.runner: CoreRunner[Any, Any] = CoreRunner(core, self._carry_out)
+        self.runner: CoreRunner[Any, Any] = CoreRunner(core, self._carry_out, turn=turn)
         self._dialling = Dialling(protocol, self, node=node, guard=guard, config=config, counters=counters)
         self._protocol = protocol
         self._user = user

@@ -3,9 +3,9 @@
         tag key    HKDF-SHA256(key, info = "penstock tag 1"), 16 bytes: the key of SipHash
 (penstock.wire.authentication)
 
-A scope is a feed, or PUBLISHERS for publishers of clients that belong to no feed. The keys of a scope go to its
-publishers, to filter modules, and to receivers that may join its multicast groups. Keys are symmetric: a receiver of a
-scope can also forge its packets.
+A scope is a feed, the stream of a client's publisher, or PUBLISHERS for other publishers of clients. The keys of a
+scope go to its publishers, to filter modules, and to receivers that may join its multicast groups. Keys are symmetric:
+a receiver of a scope can also forge its packets.
 """
 
 from functools import lru_cache
@@ -19,6 +19,11 @@ from penstock.wire.authentication import KEY_SIZE, AuthenticationKey, Authentica
 
 PUBLISHERS = "@publishers"
 """The scope of publishers that belong to no feed; no feed can have this name."""
+
+
+def is_publisher_scope(scope: str) -> bool:
+    """True for the stream of a client's publisher, @CLIENT/SUBSCRIPTION."""
+    return scope.startswith("@") and "/" in scope
 
 
 @lru_cache(maxsize=4_096)

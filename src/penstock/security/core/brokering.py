@@ -94,6 +94,8 @@ class SubscribeRequest(Document, frozen=True, kw_only=True):
     """Interests in topics to receive."""
     send: Topics = []
     """Topics on which the client contributes derived messages."""
+    publish: bool = False
+    """Asks for a multicast stream of its own, on which the client publishes the topics of `send`."""
 
 
 class ModifyRequest(Document, frozen=True, kw_only=True):
@@ -102,8 +104,9 @@ class ModifyRequest(Document, frozen=True, kw_only=True):
 
 
 class StreamAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of one adapter's stream. Without `group`, multicast is not available to this client; the service
-    address (penstock.middleware.unicast) is always present."""
+    """The address of one adapter's stream, or of a client's publisher. Without `group`, multicast is not available to
+    this client. The service (penstock.middleware.unicast) of an adapter is always present; a client's publisher has
+    none: its port is 0."""
 
     adapter: str
     role: AdapterRole
@@ -174,6 +177,16 @@ class BrokeredStream(msgspec.Struct, frozen=True, kw_only=True):
     """The authentication of packets on the multicast groups; None without multicast."""
 
 
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """The stream of a client's publisher: nobody else sends with this id, or is given keys of this scope to send."""
+
+    publisher_id: int
+    epoch: U32
+    group: str
+    port: Port
+    authentication: Authentication
+
+
 class Brokered(Answer, frozen=True, kw_only=True):
     """The answer to a subscription. After it the data flows without the server, until `expires_ns`."""
 
@@ -191,6 +204,8 @@ class Brokered(Answer, frozen=True, kw_only=True):
     key_lease_s: float = KEY_LEASE_SECONDS
     """Lease of the streams' authentication keys, counted from the request; each answer to a request for events
     renews it."""
+    publication: Publication | None = None
+    """The client's own stream, if it asked for one."""
 
 
 # Events

@@ -14,7 +14,7 @@ from penstock.base.files import make_directory
 from penstock.base.log import logger
 from penstock.journal.live.files import boot_id
 from penstock.net.secret import read_private, replace_private
-from penstock.security.core.authentication import is_older, scope_of
+from penstock.security.core.authentication import is_older, is_publisher_scope, scope_of
 from penstock.security.core.brokering import Authentication
 from penstock.security.live.key_lease import ReceivingLease
 from penstock.wire.authentication import AuthenticationScope
@@ -91,7 +91,10 @@ class AuthenticationState:
         """Replace one scope with a newer value."""
         with self._lock:
             if not is_older(told, self._scopes.get(told.scope)):
-                self._replace({**self._scopes, told.scope: told})
+                scopes = {**self._scopes, told.scope: told}
+                if not told.keys and is_publisher_scope(told.scope):
+                    del scopes[told.scope]  # the stream ended, and its name does not return
+                self._replace(scopes)
 
     def note_answer(self, asked_ns: int, lease_s: float) -> None:
         """Renew the lease: the current values come from a server that answered a request sent at `asked_ns`."""

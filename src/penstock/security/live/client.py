@@ -107,11 +107,21 @@ class AdminClient:
         return session
 
     def subscribe(
-        self, topics: Sequence[str] = (), *, send: Sequence[str] = (), subscription_id: str | None = None
+        self,
+        topics: Sequence[str] = (),
+        *,
+        send: Sequence[str] = (),
+        publish: bool = False,
+        subscription_id: str | None = None,
     ) -> b.Brokered:
-        """Subscribe to streams. With the id of an earlier subscription of this client, replace that subscription."""
+        """Subscribe to streams. With the id of an earlier subscription of this client, replace that subscription. With
+        `publish`, the subscription has a stream of its own for the topics of `send`; the answer comes when present
+        receivers have joined the stream."""
         request = b.SubscribeRequest(
-            subscription_id=subscription_id or random_bytes(16).hex(), topics=list(topics), send=list(send)
+            subscription_id=subscription_id or random_bytes(16).hex(),
+            topics=list(topics),
+            send=list(send),
+            publish=publish,
         )
         return self._call("POST", "/v1/subscriptions", request, b.Brokered)
 

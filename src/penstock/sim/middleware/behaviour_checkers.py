@@ -125,7 +125,7 @@ class PunctualityChecker(StreamChecker):
     def step(self, plant: "MiddlewarePlant") -> None:
         now_ns = plant.world.now_ns()
         silence_max_ns = plant.options.publisher.keep_alive_ms * NS_PER_MS + STEP_NS
-        wait_max_ns = plant.options.publisher.flush_deadline_us * 1_000 + STEP_NS
+        wait_max_ns = plant.options.publisher.linger_us * 1_000 + STEP_NS
         for publisher in plant.publishers:
             epoch = publisher.epoch()
             if epoch is None or publisher.farewells or now_ns - publisher.stalled_until_ns < silence_max_ns:

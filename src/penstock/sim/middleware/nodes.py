@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import numpy
 
-from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
+from penstock.base.clock import NS_PER_MS, NS_PER_SECOND, NS_PER_US
 from penstock.base.ids import Group, format_group
 from penstock.middleware import (
     Address,
@@ -95,6 +95,8 @@ class PublisherNode(Node):
         self._randomness = plant.world.randomness.fork(self.name)
         self._published = 0
         self._is_resting = False
+        self._waiting: set[int] = set()
+        """Groups with messages that wait for further messages, as those of a burst do."""
 
     def address(self) -> Address:
         return (self.name, 1_000 + self.incarnation)
@@ -104,6 +106,7 @@ class PublisherNode(Node):
 
     def on_crash(self) -> None:
         self.plant.network.detach(self.address())
+        self._waiting.clear()
         self.disk.crash()
 
     def rest(self) -> None:
@@ -135,6 +138,8 @@ class PublisherNode(Node):
 
     def take(self, event: PublisherEvent) -> None:
         publisher = self._publisher()
+        for group in sorted(self._waiting):
+            self._flush(group)
         if isinstance(event, Publish | PublishBatch) and publisher is not None:
             messages = event.messages if isinstance(event, Publish) else _one_by_one(event.batch)
             for message in messages:
@@ -217,6 +222,9 @@ class PublisherNode(Node):
         group = self._randomness.choose(self.plant.groups)
         if self._randomness.chance(BATCHES):
             self.handle(PublishBatch(group, self._batch(count)))
+        elif self.plant.options.publisher.linger_us:
+            for _ in range(count):
+                self._publish_in_burst(group, self._message())
         elif count > 1 or not self._publish_one(group, self._message()):
             self.handle(Publish(group, [self._message() for _ in range(count)]))
         mean_ns = NS_PER_SECOND * count // self.plant.options.messages_per_s
@@ -245,6 +253,38 @@ class PublisherNode(Node):
             self.plant.published(StreamKey(self.publisher_id, group), publisher.epoch, message)
             self.carry_out(MulticastStored(group, stream.kept, sequence, sequence))
         return bool(sequence)
+
+    def _publish_in_burst(self, group: int, message: OutgoingMessage) -> None:
+        """Let the message wait for further messages, as a driver does in a burst, unless it takes the core."""
+        publisher = self._publisher()
+        now_ns = self.world.now_ns()
+        if publisher is None or now_ns < self.stalled_until_ns or message.extensions:
+            self.handle(Publish(group, [message]))
+            return
+        stream = publisher.stream(group, now_ns)
+        if not stream.append(message.topic, message.payload, message.model_id, message.model_version):
+            self.handle(Publish(group, [message]))
+            return
+        self.plant.published(StreamKey(self.publisher_id, group), publisher.epoch, message)
+        is_first = group not in self._waiting
+        self._waiting.add(group)
+        if stream.is_full:
+            self._flush(group)
+        elif is_first:
+            linger_ns, incarnation = self.plant.options.publisher.linger_us * NS_PER_US, self.incarnation
+            self.world.after(linger_ns, lambda: self._flush(group) if self.incarnation == incarnation else None)
+
+    def _flush(self, group: int) -> None:
+        """Send what waits, as a driver's compiled thread does, even while the process is stalled."""
+        publisher = self._publisher()
+        if publisher is None or group not in self._waiting:
+            return
+        self._waiting.remove(group)
+        now_ns = self.world.now_ns()
+        stream = publisher.stream(group, now_ns)
+        first, last = stream.take_unsent(now_ns)
+        if first <= last:
+            self.carry_out(MulticastStored(group, stream.kept, first, last))
 
     def _batch(self, count: int) -> OutgoingBatch:
         size = 8 + self._randomness.below(min(self.plant.options.message_size_max, BATCH_RECORD_SIZE_MAX))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.sim.tree.apps import Application, Session
 from penstock.sim.tree.market import MODEL
 from penstock.tree.core.control import Login, Published, Refused, Welcome
-from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block
+from penstock.tree.core.kernel._frame import ACKNOWLEDGE, KIND_PUBLISHED, encode_block
 from penstock.tree.core.kernel._number import encode_published
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 WINDOW = 64
 """Messages of a publisher that are not acknowledged yet."""
 MODEL_OF = {"model_id": MODEL.id, "model_version": MODEL.version}
+
+HURRY_EVERY = 3
+"""A block whose last message has a multiple of this number asks the root for an acknowledgement at once."""
 
 
 class Publisher(Application):
@@ -59,7 +62,8 @@ class Publisher(Application):
                 )
             )
         if packets:
-            session.out += encode_block(b"".join(packets), kind=KIND_PUBLISHED)
+            leg = ACKNOWLEDGE if self._sent % HURRY_EVERY == 0 else 0
+            session.out += encode_block(b"".join(packets), kind=KIND_PUBLISHED, leg=leg)
             session.end.pump()
 
     def told(self, session: Session, message: Any) -> None:

@@ -1,12 +1,18 @@
 """TreeCoreRunner: runs the core of a subscriber or publisher on real links, in an asyncio loop."""
 
-from collections.abc import Callable, Iterator
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from penstock.base.counters import Counters
 from penstock.base.errors import FrameError, RemoteProtocolError
 from penstock.base.log import logger
+from penstock.net._tcp import send_now
 from penstock.net.config import ControlConfig
+from penstock.net.core.client_session import SendData
 from penstock.net.core.framing import LENGTH_SIZE, FrameDecoder
 from penstock.net.guard import Guard
 from penstock.net.live.link import Link
@@ -49,16 +55,36 @@ class BlockSplitter:
 
 
 class TreeCoreRunner:
-    """Runs from start() to close() in the loop's thread; `carry_out` gets the instructions that are not about links."""
+    """Runs from start() to close() in the loop's thread; `carry_out` gets the instructions that are not about links.
+    Threads that have the `turn` may use the core between its events."""
 
     def __init__(
-        self, core: TreeClient, node: str, guard: Guard, counters: Counters, carry_out: Callable[[Any], None]
+        self,
+        core: TreeClient,
+        node: str,
+        guard: Guard,
+        counters: Counters,
+        carry_out: Callable[[Any], None],
+        turn: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._core = core
         self._carry_out_rest = carry_out
         self._is_paused = False
+        self._turn = turn or contextlib.nullcontext()
+        self._loop = asyncio.get_running_loop()
+        self._unsent: deque[SendData] = deque()
+        """Data that send_now() has left for the loop's thread."""
         self._driver: SessionDriver[BlockSplitter] = SessionDriver(
-            core, TREE, self, server="agent", node=node, guard=guard, config=LINK, counters=counters, log=log
+            core,
+            TREE,
+            self,
+            server="agent",
+            node=node,
+            guard=guard,
+            config=LINK,
+            counters=counters,
+            log=log,
+            turn=self._turn,
         )
         self.runner = self._driver.runner
 
@@ -84,8 +110,27 @@ class TreeCoreRunner:
             link.resume()
 
     def carry_out_all(self, instructions: list[Any]) -> None:
+        with self._turn:
+            self._write_unsent()
+            for each in instructions:
+                self._driver.carry_out(each)
+
+    def send_now(self, instructions: Iterable[Any]) -> None:
+        """Carry out SendData instructions at once, in any thread that has the turn. The loop's thread writes what the
+        socket does not take."""
         for each in instructions:
-            self._driver.carry_out(each)
+            link = self.links.get(each.link)
+            is_clear = link is not None and link.is_clear and not self._unsent
+            left = each.data[send_now(link.fd, each.data) :] if link is not None and is_clear else each.data
+            if left:
+                self._unsent.append(SendData(each.link, left))
+                if len(self._unsent) == 1:
+                    self._loop.call_soon_threadsafe(self.carry_out_all, [])
+
+    def _write_unsent(self) -> None:
+        """Before anything else is written: it may be the rest of a frame."""
+        while self._unsent:
+            self._driver.carry_out(self._unsent.popleft())
 
     # For the driver
 
@@ -102,6 +147,7 @@ class TreeCoreRunner:
             link.pause()
 
     def holds(self, instruction: Any) -> bool:
+        self._write_unsent()
         return False
 
     def carry_out(self, instruction: Any) -> None:

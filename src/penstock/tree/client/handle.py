@@ -37,7 +37,7 @@ class StreamHandle:
         self._own_thread = LoopThread(f"penstock-{what}") if thread is None else None
         self._thread = thread or self._own_thread
         self._changed = threading.Condition()
-        """Guards the state that the application's threads and the loop's thread share."""
+        """Guards the core, and the state that the application's threads and the loop's thread share."""
         self._error: PenstockError | None = None
         self._is_closed = False
 
@@ -48,7 +48,7 @@ class StreamHandle:
 
     async def _start(self, core: TreeClient, guard: Guard) -> None:
         self._loop = asyncio.get_running_loop()
-        self._runner = TreeCoreRunner(core, core.name, guard, self.counters, self._carry_out)
+        self._runner = TreeCoreRunner(core, core.name, guard, self.counters, self._carry_out, self._changed)
         self._runner.runner.failed.add_done_callback(self._core_failed)
         self._runner.start()
 
@@ -67,7 +67,7 @@ class StreamHandle:
 
     def renew(self, token: str) -> None:
         """Use a newer token of the administration server."""
-        self._loop.call_soon_threadsafe(lambda: self._runner.carry_out_all(self._client.renew(token)))
+        self._loop.call_soon_threadsafe(self._renew, token)
 
     def fail(self, error: PenstockError) -> None:
         """End the stream with this error."""
@@ -97,6 +97,10 @@ class StreamHandle:
         self.cancel()
 
     # The loop's thread
+
+    def _renew(self, token: str) -> None:
+        with self._changed:
+            self._runner.carry_out_all(self._client.renew(token))
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:

@@ -8,7 +8,8 @@ publish() returns at once; messages that the root has not acknowledged are kept,
 publisher with a name continues its numbering after a restart; a publisher without one is new each time.
 """
 
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from typing_extensions import Buffer
@@ -23,10 +24,17 @@ from penstock.topics import InterestTable, check_topic
 from penstock.tree.client.core.events import Accepted, Receipt
 from penstock.tree.client.core.publisher import Publisher, PublisherConfig
 from penstock.tree.client.handle import StreamHandle, split_options
+from penstock.tree.core.control import StreamInfo
 from penstock.tree.core.infostream import Info, id_of
 from penstock.tree.core.kernel._number import encode_published
 
 UNCONFIRMED_MAX = 65_536
+BURST_NS = 20_000
+"""Messages that follow each other within this time are sent together; any other is sent at once."""
+BURST_SIZE = 32 * 1024
+BURST_SECONDS = 0.001
+"""How long the last messages of a burst wait for further ones."""
+TOPICS_REMEMBERED_MAX = 65_536
 OPEN_SECONDS = 10.0
 
 
@@ -48,12 +56,18 @@ class StreamPublisher(StreamHandle):
         self._config = config
         self._unconfirmed_max = unconfirmed_max
         self._outbox: list[bytes] = []
-        """Packets that the core does not have yet."""
+        """Packets that the core does not have yet: a burst's."""
+        self._outbox_size = 0
+        self._published_ns = 0
+        """Time of the last message."""
+        self._is_send_due = False
+        """True if the loop's thread ends the burst."""
         self._next = 0
         """The number of the next message."""
         self._accepted = 0
         self._losses: list[Receipt] = []
-        self._streams: dict[int, tuple[str, ...]] = {}
+        self._streams: Mapping[int, StreamInfo] = {}
+        self._stream_by_topic: dict[str, int] = {}
         self._table = InterestTable()
         self._core = Publisher(config, SystemRandomness(), self.counters, token=token)
         self._run(self._core, guard)
@@ -92,18 +106,21 @@ class StreamPublisher(StreamHandle):
         Blocks while too many messages are unconfirmed. If the root refuses the message, a later call raises
         RefusedError.
         """
-        check_topic(topic)
+        if stream:
+            check_topic(topic)
         if isinstance(payload, Message):
             model_id, model_version = payload.model.id, payload.version
         content = bytes(payload)
         with self._changed:
-            self._changed.wait_for(lambda: self.is_over or self._room() > 0)
+            if self._room() <= 0:
+                self._send()
+                self._changed.wait_for(lambda: self.is_over or self._room() > 0)
             self._raise_if_over()
             number = self._next
             packet = encode_published(
                 self._config.publisher_id,
                 number,
-                stream or min(self._streams_of(topic), default=0),
+                stream or self._stream_of(topic),
                 topic,
                 content,
                 model_id=model_id,
@@ -112,9 +129,15 @@ class StreamPublisher(StreamHandle):
             )
             self._next += 1
             self._outbox.append(packet)
-            is_first = len(self._outbox) == 1
-        if is_first:
-            self._loop.call_soon_threadsafe(self._send)
+            self._outbox_size += len(packet)
+            now_ns = time.monotonic_ns()
+            is_burst = now_ns - self._published_ns < BURST_NS
+            self._published_ns = now_ns
+            if not is_burst or self._outbox_size >= BURST_SIZE:
+                self._send()
+            elif not self._is_send_due:
+                self._is_send_due = True
+                self._loop.call_soon_threadsafe(self._loop.call_later, BURST_SECONDS, self._end_burst)
         return number
 
     def streams_with(self, topic: str) -> list[int]:
@@ -126,9 +149,18 @@ class StreamPublisher(StreamHandle):
         """Wait until the root has everything that was published; True if it has."""
         with self._changed:
             last = self._next - 1
+            if self._accepted < last and not self.is_over:
+                self._send()
+                self._runner.send_now(self._core.hurry())
             self._changed.wait_for(lambda: self.is_over or self._accepted >= last, timeout)
             self._raise_if_over()
             return self._accepted >= last
+
+    def close(self) -> None:
+        with self._changed:
+            if not self.is_over:
+                self._send()
+        super().close()
 
     @property
     def accepted(self) -> int:
@@ -159,19 +191,37 @@ class StreamPublisher(StreamHandle):
 
     def _streams_of(self, topic: str) -> Collection[int]:
         """Empty: the root finds the stream, or creates it."""
-        if self._streams != (now := {number: info.topics for number, info in self._core.streams.items()}):
-            self._streams, self._table = now, InterestTable()
-            for number, topics in now.items():
-                for each in topics:
+        if self._streams is not self._core.streams:
+            self._streams, self._table = self._core.streams, InterestTable()
+            self._stream_by_topic = {}
+            for number, info in self._streams.items():
+                for each in info.topics:
                     self._table.add(each, number)
         return self._table.match(topic)
 
-    # The loop's thread
+    def _stream_of(self, topic: str) -> int:
+        """The first stream with the topic; 0: none is known."""
+        found = self._stream_by_topic.get(topic) if self._streams is self._core.streams else None
+        if found is None:
+            check_topic(topic)
+            found = min(self._streams_of(topic), default=0)
+            if len(self._stream_by_topic) >= TOPICS_REMEMBERED_MAX:
+                self._stream_by_topic.clear()
+            self._stream_by_topic[topic] = found
+        return found
 
     def _send(self) -> None:
+        """Give the burst to the core, and send the core's data."""
+        if self._outbox:
+            packets, self._outbox, self._outbox_size = self._outbox, [], 0
+            self._runner.send_now(self._core.publish(packets))
+
+    # The loop's thread
+
+    def _end_burst(self) -> None:
         with self._changed:
-            packets, self._outbox = self._outbox, []
-        self._runner.carry_out_all(self._core.publish(packets))
+            self._is_send_due = False
+            self._send()
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:

@@ -35,7 +35,7 @@ from penstock.tree.client.core.events import Deliver, Paused, Receipt, Resumed
 from penstock.tree.client.core.session_events import SessionEvents
 from penstock.tree.client.core.subscriber import Subscriber, SubscriberConfig
 from penstock.tree.client.handle import StreamHandle, split_options
-from penstock.tree.core.control import LIVE, OLDEST, WHERE_SIZE_MAX, Position
+from penstock.tree.core.control import LIVE, OLDEST, TOPICS_MAX, WHERE_SIZE_MAX, Position
 from penstock.tree.core.infostream import Info
 from penstock.wire import PacketMessage
 
@@ -322,6 +322,11 @@ def checked(topics: tuple[str, ...], where: str | None) -> None:
         raise LocalProtocolError("a subscription needs topics", hint="'>' is everything")
     if all(Interest.parse(topic).negative for topic in topics):
         raise LocalProtocolError("a subscription needs a topic that is not negative", hint="'>' is everything")
+    if len(topics) > TOPICS_MAX:
+        raise LimitError(
+            f"a subscription has {len(topics):,} topics; the limit is {TOPICS_MAX:,}",
+            hint="use patterns such as md.us.eq.*.quote, or open several subscriptions",
+        )
     if where is not None and len(where) > WHERE_SIZE_MAX:
         raise LimitError(f"a condition of {len(where)} characters", hint=f"at most {WHERE_SIZE_MAX}")
 

@@ -56,7 +56,7 @@ class StreamFollower:
 
     @property
     def failures(self) -> int:
-        """Comparisons that failed since the last successful one, or since reset_failures()."""
+        """Comparisons that failed since the last successful one, the last discontinuity, or reset_failures()."""
         return self._failures
 
     @property
@@ -73,14 +73,14 @@ class StreamFollower:
 
     def follow(self, term: int) -> list[SyncInstruction]:
         """Follow a higher term. Numbers are comparable within a lineage, so a synchronised stream stays
-        synchronised."""
+        synchronised. Failed comparisons with an earlier lineage do not count any more."""
         is_same_lineage = lineage(term) == lineage(self._term)
         self._term = term
         self._pending.clear()
         instructions = self.abandon_repair()
         if not is_same_lineage:
             instructions += self.unsynchronise("the active adapter began anew")
-            self._announced = None
+            self._announced, self._failures = None, 0
         self._set_stop()
         return instructions
 

@@ -5,7 +5,7 @@ last ones. Every root knows the publisher's last number, and drops duplicates.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -24,9 +24,10 @@ from penstock.tree.client.core.events import (
 from penstock.tree.client.core.tree_client import TreeClient, TreeClientConfig
 from penstock.tree.core.control import Login, Message, Published, StreamInfo, Welcome
 from penstock.tree.core.infostream import Info, StreamDefined
-from penstock.tree.core.kernel._frame import KIND_PUBLISHED, encode_block
+from penstock.tree.core.kernel._frame import ACKNOWLEDGE, KIND_PUBLISHED, encode_block
 
 BLOCK_SIZE = 64 * 1024
+HURRY = encode_block(b"", kind=KIND_PUBLISHED, leg=ACKNOWLEDGE)
 
 
 class PublisherConfig(TreeClientConfig, frozen=True, kw_only=True):
@@ -48,7 +49,8 @@ class Publisher(TreeClient):
         """The root has everything up to this number."""
         self.degraded = 0
         """Messages that were acknowledged as degraded."""
-        self.streams: dict[int, StreamInfo] = {}
+        self.streams: Mapping[int, StreamInfo] = {}
+        """By number; another mapping after each change."""
         self._publisher = config
         self._kept: deque[bytes] = deque()
         """Messages that the root may still need."""
@@ -70,6 +72,12 @@ class Publisher(TreeClient):
         """The next messages, one packet each, numbered from next_number on."""
         self._kept.extend(packets)
         self._send()
+        return self._take_instructions()
+
+    def hurry(self) -> list[Instruction]:
+        """Ask the root to acknowledge at once what was sent. It would do so a little later, with further messages."""
+        if self.link and self.unconfirmed:
+            self._out.append(SendData(self.link, HURRY))
         return self._take_instructions()
 
     def handle(self, event: SharedEvent, now_ns: int) -> list[Instruction]:
@@ -95,8 +103,7 @@ class Publisher(TreeClient):
         )
 
     def _begin_on(self, link: int, welcome: Welcome) -> None:
-        for info in welcome.streams:
-            self.streams[info.number] = info
+        self.streams = {**self.streams, **{info.number: info for info in welcome.streams}}
         if link == self.link:
             self._continue()
 
@@ -118,7 +125,7 @@ class Publisher(TreeClient):
 
     def _message_received(self, link: int, message: Message) -> None:
         if isinstance(message, Published):
-            if link == self.link:
+            if link == self.link and message.through >= self.accepted:  # else another one has overtaken it
                 if message.is_degraded:
                     self.degraded += max(0, min(message.through, self.next_number - 1) - self.accepted)
                 self._confirm(message.through)
@@ -127,7 +134,7 @@ class Publisher(TreeClient):
 
     def _informed(self, link: int, info: Info) -> None:
         if isinstance(info, StreamDefined):
-            self.streams[info.number] = StreamInfo(info.number, info.name, info.topics)
+            self.streams = {**self.streams, info.number: StreamInfo(info.number, info.name, info.topics)}
 
     def _confirm(self, through: int) -> None:
         through = min(through, self.next_number - 1)

@@ -145,6 +145,7 @@ cdef class Fanout:
     cdef bint has_to_wait_for_intake(self, uint32_t slot, uint8_t kind) noexcept nogil
     cdef void wait_for_intake(self, uint32_t slot) noexcept nogil
     cdef uint32_t sequence_published(self, uint32_t slot, const uint8_t *packets, uint32_t size) except? 0xFFFFFFFF nogil
+    cdef void acknowledge(self, uint32_t slot) noexcept nogil
     cdef int accept_block(self, uint32_t slot, const uint8_t *packets, uint32_t size) except -1 nogil
     cdef Verdict check_packet(
         self, uint32_t slot, bint is_any_term, const uint8_t *data, uint32_t at, uint32_t size, uint32_t row

@@ -15,6 +15,7 @@ from libc.string cimport memcpy, memmove, memset
 from penstock.filter.core.kernel._condition cimport Condition, is_met
 from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.tree.core.kernel._frame cimport (
+    ACKNOWLEDGE,
     BLOCK_HEADER_SIZE,
     BLOCK_KIND_AT,
     BLOCK_LEG_AT,
@@ -603,7 +604,7 @@ cdef class Fanout:
             self.drop_publisher(slot)
             self._publishers[publisher_id] = slot
             self._allowed[slot] = matcher
-            self.link_table[slot].publisher = Publisher(publisher_id, through, 0, NULL)
+            self.link_table[slot].publisher = Publisher(publisher_id, through, 0, 0, NULL)
             if matcher is not None:
                 self.link_table[slot].publisher.allowed = <void *>matcher
 
@@ -868,6 +869,8 @@ cdef class Fanout:
             self.end(slot, FAULT_PACKET)
         elif kind == KIND_PUBLISHED:
             is_noted = self.accept_published(slot, packets, packets_size)
+            if load_u32(frame + BLOCK_LEG_AT) & ACKNOWLEDGE:
+                self.acknowledge(slot)
         else:
             leg = load_u32(frame + BLOCK_LEG_AT)
             is_noted = note_data(&self.notes, NOTE_LEG_BLOCK, link.number, leg, packets, packets_size)
@@ -918,6 +921,24 @@ cdef class Fanout:
         if self.intake.fresh_size:
             self.absorb_packets(NO_SLOT, True, self.intake.fresh, self.intake.fresh_size, &distributed)
         return taken
+
+    cdef void acknowledge(self, uint32_t slot) noexcept nogil:
+        """Tell the publisher at once what the intake has taken: it is in the tail, where it outlives this process. What
+        the intake does not take, Python acknowledges."""
+        cdef Link *link = &self.link_table[slot]
+        cdef Publisher *publisher = &link.publisher
+        cdef const uint8_t *frame
+        cdef uint32_t size
+        if not publisher.id or link.is_waiting or self.intake is None or self.intake.state != INTAKE_OPEN:
+            return
+        if publisher.acknowledged == publisher.through:
+            return
+        frame = self.intake.acknowledge(publisher.through, &size)
+        if link.queue.control_end - link.queue.control_begin + size > self.control_size_max:
+            return
+        if queue_control(&link.queue, frame, size, False):
+            publisher.acknowledged = publisher.through
+            self.mark_ready(slot)
 
     cdef int accept_block(self, uint32_t slot, const uint8_t *packets, uint32_t size) except -1 nogil:
         """Accept a live block; the part that cannot be accepted yet is buffered as a block."""

@@ -28,6 +28,7 @@ cpdef enum:
 
     KIND_PACKETS = 1
     KIND_PUBLISHED = 2
+    ACKNOWLEDGE = 1         # the leg of a publisher's block: acknowledge now what came up to its end
     KIND_CONTROL = 0x80     # and above: the first byte of a message in msgpack
 
     EXTENSION_PUBLISHED = 7  # of a message, in addition to those of the packet format

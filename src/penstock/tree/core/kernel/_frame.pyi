@@ -20,6 +20,8 @@ KIND_PACKETS: int
 """Packets of the tree's streams."""
 KIND_PUBLISHED: int
 """Packets of a publisher."""
+ACKNOWLEDGE: int
+"""The leg of a publisher's block that asks the root to acknowledge at once everything up to the end of the block."""
 KIND_CONTROL: int
 """A frame whose first byte is not below this value is a control message."""
 

@@ -36,7 +36,8 @@ cdef int check_packets(const uint8_t[::1] packets) except -1:
 
 
 def encode_block(const uint8_t[::1] packets not None, *, uint32_t leg = 0, uint8_t kind = KIND_PACKETS) -> bytes:
-    """Encode the packets as one or more frames; no packets give no frames."""
+    """Encode the packets as one or more frames. No packets give no frames, but for a publisher's block with a leg,
+    which asks for an acknowledgement."""
     cdef uint64_t at = 0, start = 0, blocks = 0, size = packets.shape[0]
     cdef uint32_t packet_size
     cdef uint8_t *out
@@ -49,6 +50,8 @@ def encode_block(const uint8_t[::1] packets not None, *, uint32_t leg = 0, uint8
             start = at
             blocks += 1
         at += packet_size
+    if size == 0 and kind == KIND_PUBLISHED and leg:
+        blocks = 1
     cdef bytes frames = PyBytes_FromStringAndSize(NULL, size + blocks * BLOCK_HEADER_SIZE)
     out = <uint8_t *>PyBytes_AS_STRING(frames)
     at = start = 0
@@ -60,6 +63,8 @@ def encode_block(const uint8_t[::1] packets not None, *, uint32_t leg = 0, uint8
         at += packet_size
     if size:
         put_block(out, kind, leg, &packets[start], size - start)
+    elif blocks:
+        write_block_header(out, kind, leg, 0)
     return frames
 
 

@@ -22,6 +22,7 @@ cdef struct Publisher:  # of a link
     uint64_t id  # 0: Python handles its blocks
     uint64_t through  # its last number that was taken
     uint64_t untold  # taken messages that take_out() has not returned
+    uint64_t acknowledged  # the last number that was acknowledged here
     void *allowed  # the Matcher of the topics that it may publish on; NULL: all
 
 
@@ -40,6 +41,9 @@ cdef class Intake:
     cdef PacketView _packets[ROWS_MAX]
     cdef MessageView _messages[ROWS_MAX]
     cdef uint8_t *_extensions  # of the message under construction
+    cdef uint8_t *_frame  # of an acknowledgement, with its number at `_number_at`
+    cdef uint32_t _frame_size
+    cdef uint32_t _number_at
 
     # Return the number of bytes taken of these packets: those before the first exceptional one. The result is `fresh`,
     # which must be distributed before anything else is done with their streams.
@@ -51,6 +55,9 @@ cdef class Intake:
         self, Publisher *publisher, History history, const uint8_t *data, uint32_t row, int64_t now_ns
     ) noexcept nogil
     cdef Stream *stream_for(self, History history, uint32_t row) noexcept nogil
+
+    # The frame that acknowledges a publisher's messages up to a number. Good until the next call.
+    cdef const uint8_t *acknowledge(self, uint64_t through, uint32_t *size) noexcept nogil
 
     # True if a report to Python is due. Then it counts as made.
     cdef bint is_due(self, int64_t now_ns) noexcept nogil

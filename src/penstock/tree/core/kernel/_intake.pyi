@@ -5,8 +5,15 @@ from penstock.tree.core.kernel._tail import TailMemory
 
 class Intake:
     """`topics` has each stream's topics, with the stream as subscriber; all of this is only changed with the
-    fan-out's mutex. `wall_offset_ns` is the wall clock minus the clock of the packets' receive times."""
+    fan-out's mutex. `wall_offset_ns` is the wall clock minus the clock of the packets' receive times.
+    `acknowledgement` is the frame that acknowledges number 2**64 - 1 to a publisher that asks for it at once."""
 
     def __init__(
-        self, tree_id: int, term: int, topics: InterestTable, tail: TailMemory, wall_offset_ns: int
+        self,
+        tree_id: int,
+        term: int,
+        topics: InterestTable,
+        tail: TailMemory,
+        wall_offset_ns: int,
+        acknowledgement: bytes,
     ) -> None: ...

@@ -11,7 +11,7 @@ The intake must not be open while messages with earlier places are not distribut
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from penstock.filter.core.kernel._matching cimport Matcher
 from penstock.tree.core.kernel._history cimport History, Stream
@@ -22,25 +22,36 @@ from penstock.wire._codec cimport PACKET_HEADER_SIZE
 from penstock.base.limits import PACKET_SIZE_MAX
 
 cdef uint32_t packet_size_max = PACKET_SIZE_MAX
+LARGEST_NUMBER = b"\xcf" + b"\xff" * 8
+"""2**64 - 1 in msgpack."""
 
 
 @cython.no_gc_clear
 cdef class Intake:
     """`topics` has each stream's topics, with the stream as subscriber; all of this is only changed with the
-    fan-out's mutex. `wall_offset_ns` is the wall clock minus the clock of the packets' receive times."""
+    fan-out's mutex. `wall_offset_ns` is the wall clock minus the clock of the packets' receive times.
+    `acknowledgement` is the frame that acknowledges number 2**64 - 1 to a publisher that asks for it at once."""
 
-    def __cinit__(self, uint64_t tree_id, uint32_t term, topics, TailMemory tail not None, int64_t wall_offset_ns):
+    def __cinit__(
+        self, uint64_t tree_id, uint32_t term, topics, TailMemory tail not None, int64_t wall_offset_ns,
+        bytes acknowledgement not None,
+    ):
         self.tree_id = tree_id
         self.term = term
         self.tail = tail
         self.wall_offset_ns = wall_offset_ns
         self._topics = Matcher(topics)
+        self._number_at = acknowledgement.index(LARGEST_NUMBER) + 1
         self._extensions = <uint8_t *>malloc(packet_size_max)
-        if self._extensions is NULL:
+        self._frame = <uint8_t *>malloc(len(acknowledgement))
+        if self._extensions is NULL or self._frame is NULL:
             raise MemoryError
+        self._frame_size = len(acknowledgement)
+        memcpy(self._frame, <const uint8_t *>acknowledgement, self._frame_size)
 
     def __dealloc__(self):
         free(self._extensions)
+        free(self._frame)
 
     cdef uint32_t take(
         self, Publisher *publisher, History history, const uint8_t *data, uint32_t size, int64_t now_ns
@@ -116,6 +127,14 @@ cdef class Intake:
                 stream = history.find(self._topics.found.subscribers[found])
                 return stream if stream is not NULL and stream.term == self.term else NULL
         return NULL
+
+    cdef const uint8_t *acknowledge(self, uint64_t through, uint32_t *size) noexcept nogil:
+        cdef uint8_t *frame = self._frame
+        cdef int number
+        for number in range(8):
+            frame[self._number_at + number] = <uint8_t>(through >> (56 - 8 * number))
+        size[0] = self._frame_size
+        return frame
 
     cdef bint is_due(self, int64_t now_ns) noexcept nogil:
         if self.due_ns == 0 or self.is_told or now_ns < self.due_ns:

@@ -5,12 +5,16 @@ first. A message that the intake does not take goes through sequencer.py; meanwh
 that messages keep their order and most are sequenced by the intake, however fast they come.
 """
 
+from penstock.net.core.framing import encode_frame
 from penstock.topics import InterestTable
+from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Published
 from penstock.tree.core.environment import Environment
 from penstock.tree.core.kernel._fanout import Fanout
 from penstock.tree.core.kernel._intake import Intake
 from penstock.tree.core.kernel._tail import TailMemory
 from penstock.tree.core.kernel.taken import Taken
+
+U64_MAX = 2**64 - 1
 
 
 class IntakeGate:
@@ -29,7 +33,8 @@ class IntakeGate:
         self.end()
         if self._tail is not None and self._environment.config.persist == "written":
             self._is_used = True
-            self._fanout.use_intake(Intake(tree_id, term, topics, self._tail, wall_offset_ns))
+            acknowledgement = encode_frame(TREE.encode(Published(U64_MAX), MESSAGE_SIZE_MAX))
+            self._fanout.use_intake(Intake(tree_id, term, topics, self._tail, wall_offset_ns, acknowledgement))
 
     def end(self) -> None:
         self._is_used = self._is_open = self._is_awaited = False
