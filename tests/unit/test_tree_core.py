@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.tree.apps import Session
-from penstock.tree.config import ReactionConfig
+from penstock.tree.config import BackoffConfig, ReactionConfig
 from penstock.tree.core.control import OLDEST, Position, Published
 from penstock.tree.core.events import Busy, Move, Promote, Restore, Revoke, SendBack
 from penstock.tree.core.infostream import Infostream, Load
@@ -503,7 +503,9 @@ def test_an_agent_that_may_not_or_is_above_or_of_another_tree_is_refused() -> No
 @pytest.mark.spec("TREE-4", "TREE-7")
 def test_an_agent_whose_home_is_below_it_returns_to_the_parent_that_it_lost() -> None:
     stage = Stage(reactions=("alternate",))
-    home, other, child = stage.agent("home"), stage.agent("other"), stage.agent("child", "home")
+    patient = BackoffConfig(max_ms=5_000)  # it waits longer for its parent than the outage takes
+    home, other = stage.agent("home", backoff=patient), stage.agent("other")
+    child = stage.agent("child", "home")
     stage.up()
     home.handle(Move("child", stage.place_of("other"), "busy"))
     stage.wait(100)
@@ -519,4 +521,30 @@ def test_an_agent_whose_home_is_below_it_returns_to_the_parent_that_it_lost() ->
     assert child.became.is_rooted
     assert child.became.parent == "other"
     assert home.became.is_rooted
+    stage.judge()
+
+
+@pytest.mark.spec("TREE-4")
+@pytest.mark.parametrize("above", ["first", "between"])
+def test_agents_below_one_another_do_not_wait_for_each_other(above: str) -> None:
+    """`first` lost its parent for good, and its home is below `second`, which waits for `first`, or for an agent between
+    them."""
+    stage = Stage(reactions=("wait",), unrooted=("wait",))
+    other, second, home = stage.agent("other"), stage.agent("second"), stage.agent("home", "second")
+    first = stage.agent("first", "home")
+    stage.agent("between", "first")
+    stage.up()
+    home.handle(Move("first", stage.place_of("other"), "busy"))
+    stage.wait(100)
+    stage.root.handle(Move("second", stage.place_of(above), "busy"))
+    stage.wait(100)
+    assert second.became is not None
+    assert second.became.parent == above
+    assert "first" in second.became.path
+    other.crash()
+    stage.wait(2_000)
+    assert second.became.parent == "root"
+    assert first.became is not None
+    assert first.became.path == ("root", "second", "home", "first")
+    other.start()
     stage.judge()
