@@ -527,8 +527,8 @@ def test_an_agent_whose_home_is_below_it_returns_to_the_parent_that_it_lost() ->
 @pytest.mark.spec("TREE-4")
 @pytest.mark.parametrize("above", ["first", "between"])
 def test_agents_below_one_another_do_not_wait_for_each_other(above: str) -> None:
-    """`first` lost its parent for good, and its home is below `second`, which waits for `first`, or for an agent between
-    them."""
+    """`first` lost its parent for good, and its home is below `second`, which waits for `first`, or for an agent
+    between the two."""
     stage = Stage(reactions=("wait",), unrooted=("wait",))
     other, second, home = stage.agent("other"), stage.agent("second"), stage.agent("home", "second")
     first = stage.agent("first", "home")

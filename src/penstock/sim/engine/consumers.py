@@ -297,12 +297,15 @@ class ConsumerNode(Node):
             self.plant.metered(self, event, self._tapped.get(event.item))
 
     def _observe_records(self, records: RecordsIntake) -> None:
+        before = dict(records.numbers)
         overwritten = records.observe()
-        self.plant.records.observed(self)
-        for place, before, after in overwritten:
+        topics = [place.topic for place, _, _ in overwritten]
+        replaced = [each for each in topics if records.numbers[each] == before.get(each)]
+        self.plant.records.observed(self.connection, records.numbers, replaced)
+        for place, former, present in overwritten:
             self.log(f"has {place.topic} {records.numbers[place.topic]} in its region")
             if self.randomness.chance(HALF_WRITTEN):
-                read = records.half_written(place, before, after, self.randomness)
+                read = records.half_written(place, former, present, self.randomness)
                 self.plant.read_amid(self.connection, place.topic, read)
 
     def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:

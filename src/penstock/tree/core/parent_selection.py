@@ -3,8 +3,9 @@
 When the parent is lost, the administrator's table says which places to try, in which order. The agent at a place
 becomes the parent if it is rooted, its term is not older than the known one, and this agent is not above it. So no
 cycle arises from what is known; a cycle that arises from outdated knowledge ends as soon as the paths are passed on,
-because an agent that finds itself in its parent's path leaves. An agent whose parent is not rooted waits for it, or looks
-elsewhere, as the table says; if the parent is not the configured one, the agent also tries that one. A move opens the new link before it closes the old one.
+because an agent that finds itself in its parent's path leaves. An agent whose parent is not rooted waits, or looks
+elsewhere, as the table says; below another than the configured parent, it also tries the configured one. A move opens
+the new link before it closes the old one.
 """
 
 from collections import deque
@@ -322,9 +323,9 @@ class ParentSelection:
         self._outbox.report_membership()
 
     def _look_home(self) -> None:
-        """The parent is not rooted, and not the configured one: the search of an agent above may lead only to agents below
-        this one, and then all of them would wait for each other. Configured parents make no cycle. The pauses are the
-        longest ones, because the parent is probably rooted again soon."""
+        """The parent is not rooted, and not the configured one: the search of an agent above may lead only to agents
+        below this one, and then all of them would wait for each other. Configured parents make no cycle. The pauses
+        are the longest ones, because the parent is probably rooted again soon."""
         self._steps, self._rounds = ("wait",), DOUBLINGS_MAX
         self._list_candidates()
         self._queue.popleft()
