@@ -548,3 +548,29 @@ def test_agents_below_one_another_do_not_wait_for_each_other(above: str) -> None
     assert first.became.path == ("root", "second", "home", "first")
     other.start()
     stage.judge()
+
+
+@pytest.mark.spec("TREE-2", "TREE-10")
+def test_an_agent_that_was_too_slow_misses_nothing_while_it_asks_for_the_past() -> None:
+    """The agent was taken out of live, and does not know it yet when it asks for the past on behalf of a child."""
+    stage = Stage(queue_packets=16)
+    middle, leaf = stage.agent("middle"), stage.agent("leaf", "middle")
+    stage.subscriber("first", "middle")
+    stage.up()
+    stage.publish(50, topic="b")
+    live = stage.subscriber("live", "leaf", topic="b")
+    live.start()
+    stage.wait(100)
+    (link,) = [each for each in stage.network.alive() if [end.party for end in each.ends] == [leaf, middle]]
+    link.ends[0].is_reading = False
+    stage.publish(100, topic="b", padding=1_000)
+    late = stage.subscriber("late", "leaf", topic="a", begin=Position("sequence", 40))
+    late.start()
+    stage.wait(30)
+    stage.publish(3, topic="a")
+    link.ends[0].is_reading = True
+    link.resume()
+    stage.wait(300)
+    assert stage.got(late) == [151, 152, 153]
+    assert stage.got(live) == list(range(51, 151))
+    stage.judge()
