@@ -2,14 +2,15 @@
 
 import pytest
 
+from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import SimulationError
 from penstock.engine import EventKind, TransmissionClass, make_event, read_events
 from penstock.engine.client._store import RecordState, RecordStore
 from penstock.engine.core.kernel._event import ALL_ITEMS, ReceiptCause
 from penstock.shm import RegionWriter
-from penstock.sim import EnginePlantOptions
+from penstock.sim import EnginePlant, EnginePlantOptions, World
 from penstock.sim.engine.checkers import StoryChecker
-from penstock.sim.engine.consumers import Connection, Defined
+from penstock.sim.engine.consumers import Connection, Defined, Taste
 from penstock.sim.engine.market import KEPT, NEWEST, Market, Publication
 from penstock.sim.engine.records import RecordChecker
 from penstock.sim.engine.regions import ReadAmid
@@ -127,3 +128,21 @@ def test_a_record_that_is_replaced_without_a_receipt_lacks_nothing() -> None:
     read.checker.observed(read.reader, {read.topic: 3}, replaced=[read.topic])
     with pytest.raises(SimulationError, match="2 comes first"):
         read.read(3)
+
+
+@pytest.mark.spec("ADPT-3")
+def test_a_region_of_a_connection_that_is_gone_is_not_that_of_the_next_one() -> None:
+    tastes = (Taste("region", "adaptive"),)
+    plant = EnginePlant(World(1), EnginePlantOptions(muxes=0, tastes=tastes, change_interval_ms=10_000))
+    plant.start()
+    plant.run(500 * NS_PER_MS)
+    (reader,) = plant.consumers
+    assert reader.records is not None
+    assert reader.consumer is not None
+    before = dict(reader.records.regions)
+    assert NEWEST.id in before
+    with RegionWriter.create(8, [part.size for part in NEWEST.parts]) as region:
+        reader.region_opened(reader.consumer + 1, NEWEST, region.segment.copy(), None)
+    plant.run(100 * NS_PER_MS)
+    assert reader.records.regions == before
+    plant.close()

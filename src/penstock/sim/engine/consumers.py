@@ -308,8 +308,9 @@ class ConsumerNode(Node):
                 read = records.half_written(place, former, present, self.randomness)
                 self.plant.read_amid(self.connection, place.topic, read)
 
-    def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
-        if (records := self.records) is None:  # it has gone, and the node does not know yet
+    def region_opened(self, consumer: int, model: MessageModel, region: Segment, marks: Segment | None) -> None:
+        records = self.records
+        if records is None or consumer != self.consumer:  # that connection is gone, and the node does not know yet
             for each in (region, marks):
                 if each is not None:
                     each.close()
