@@ -270,6 +270,9 @@ class CatchUp:
         if held.is_live:
             self._join(relay, held.after)
         if not leg.is_held:
+            begin = leg.begin
+            if begin.begin == "sequence" and begin.term and held.after < begin.at:  # the parent told only this agent
+                self._outbox.inform(Diverged(leg.stream, begin.term, held.after + 1, begin.at), [leg.link])
             self._hold(self._streams[relay.stream], leg, held.after)
         if held.is_live and leg.fetch_bytes:
             self.serve(leg)
