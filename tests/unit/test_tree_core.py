@@ -574,3 +574,35 @@ def test_an_agent_that_was_too_slow_misses_nothing_while_it_asks_for_the_past() 
     assert stage.got(late) == [151, 152, 153]
     assert stage.got(live) == list(range(51, 151))
     stage.judge()
+
+
+@pytest.mark.spec("TREE-4", "TREE-6")
+def test_a_subscriber_that_goes_to_an_agent_behind_it_is_told_what_is_no_longer_in_the_stream() -> None:
+    """The root loses the end of its journal: the reader has it, but its next agent never had."""
+    stage = Stage(persist="written")
+    ahead = stage.agent("ahead")
+    stage.agent("between")
+    stage.agent("behind", "between")
+    reader = stage.subscriber("reader", "ahead")
+    stage.up()
+    stage.publish(10)
+    kept = stage.root.disk.stores[1].durable
+    assert kept < 10
+    assert stage.got(reader) == list(range(1, 11))
+    reader.places = [stage.place_of("behind")]
+    stage.network.cut("reader", "behind")
+    stage.network.cut("root", "between")
+    stage.root.crash()
+    ahead.crash()
+    stage.root.start()
+    stage.wait(500)
+    stage.publish(20)  # of a term that `behind` is not told of
+    stage.root.crash()
+    stage.root.start()
+    stage.network.mend("root", "between")
+    stage.wait(1_000)
+    stage.network.mend("reader", "behind")
+    stage.wait(500)
+    assert stage.stories.diverged_count == 1
+    ahead.start()
+    stage.judge()
