@@ -2,12 +2,15 @@
 
 import pytest
 
+from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import SimulationError
 from penstock.engine import EventKind, TransmissionClass, make_event, read_events
+from penstock.engine.client._store import RecordState, RecordStore
 from penstock.engine.core.kernel._event import ALL_ITEMS, ReceiptCause
-from penstock.sim import EnginePlantOptions
+from penstock.shm import RegionWriter
+from penstock.sim import EnginePlant, EnginePlantOptions, World
 from penstock.sim.engine.checkers import StoryChecker
-from penstock.sim.engine.consumers import Connection, Defined
+from penstock.sim.engine.consumers import Connection, Defined, Taste
 from penstock.sim.engine.market import KEPT, NEWEST, Market, Publication
 from penstock.sim.engine.records import RecordChecker
 from penstock.sim.engine.regions import ReadAmid
@@ -76,3 +79,70 @@ def test_a_record_read_amid_a_write_has_no_part_of_another() -> None:
     mixed = before[: KEPT.parts[1].offset] + after[KEPT.parts[1].offset :]
     with pytest.raises(SimulationError, match="neither the one before nor the one after"):
         records.read_amid(AT_PLANT, topic, ReadAmid(mixed, before, after))
+
+
+class Read:
+    """A reader of one record below, whose publications each replace the record."""
+
+    topic = "md.kept.0"
+    reader = Connection("mux-0/0", 1, "adaptive", is_below=True)
+
+    def __init__(self, published: int) -> None:
+        self.market = Market(3)
+        for value in range(published):
+            self.market.publish(self.topic, value, 0)
+        self.checker = RecordChecker(self.market, EnginePlantOptions())
+        self.checker.subscribed(self.reader, self.topic)
+
+    def read(self, number: int) -> None:
+        """The record is the publication of this number, without the ones before."""
+        state = self.state(self.market.published[self.topic][number - 1].record(KEPT))
+        self.checker.read(self.reader, self.topic, state, is_shared=False, is_updated=True)
+
+    def state(self, record: bytes) -> RecordState:
+        with RegionWriter.create(1, [part.size for part in KEPT.parts]) as region:
+            region.write(0, record)
+            with RecordStore(region.segment, KEPT) as store:
+                state = store.read(0)
+        assert state is not None
+        return state
+
+
+@pytest.mark.spec("ADPT-4")
+def test_a_refresh_after_a_loss_may_have_the_number_of_the_record_that_it_replaces() -> None:
+    lost, kept = Read(3), Read(3)
+    for each in (lost, kept):
+        each.read(1)
+        each.checker.wrote_receipt(each.reader, {each.topic: 3})
+    lost.checker.observed(lost.reader, {lost.topic: 3}, replaced=[lost.topic])
+    lost.read(3)
+    kept.checker.observed(kept.reader, {kept.topic: 3}, replaced=[])
+    with pytest.raises(SimulationError, match="2 comes first"):
+        kept.read(3)
+
+
+@pytest.mark.spec("ADPT-4")
+def test_a_record_that_is_replaced_without_a_receipt_lacks_nothing() -> None:
+    read = Read(3)
+    read.read(1)
+    read.checker.observed(read.reader, {read.topic: 3}, replaced=[read.topic])
+    with pytest.raises(SimulationError, match="2 comes first"):
+        read.read(3)
+
+
+@pytest.mark.spec("ADPT-3")
+def test_a_region_of_a_connection_that_is_gone_is_not_that_of_the_next_one() -> None:
+    tastes = (Taste("region", "adaptive"),)
+    plant = EnginePlant(World(1), EnginePlantOptions(muxes=0, tastes=tastes, change_interval_ms=10_000))
+    plant.start()
+    plant.run(500 * NS_PER_MS)
+    (reader,) = plant.consumers
+    assert reader.records is not None
+    assert reader.consumer is not None
+    before = dict(reader.records.regions)
+    assert NEWEST.id in before
+    with RegionWriter.create(8, [part.size for part in NEWEST.parts]) as region:
+        reader.region_opened(reader.consumer + 1, NEWEST, region.segment.copy(), None)
+    plant.run(100 * NS_PER_MS)
+    assert reader.records.regions == before
+    plant.close()

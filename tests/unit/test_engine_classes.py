@@ -10,7 +10,16 @@ import pytest
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.base.errors import LimitError, LocalProtocolError
-from penstock.engine import EVENT_SIZE_MAX, ClassMap, DistributionEngine, Event, EventKind, MeteringLimits, read_events
+from penstock.engine import (
+    EVENT_SIZE_MAX,
+    ClassMap,
+    DistributionEngine,
+    Event,
+    EventKind,
+    MeteringLimits,
+    SessionBuffer,
+    read_events,
+)
 from penstock.engine.config import Weights
 from penstock.engine.core.events import (
     Attach,
@@ -564,3 +573,40 @@ def test_who_comes_back_is_sent_what_it_missed() -> None:
     core.publish(b"md.a", QUOTE, record(5), NOW)
     got = [value for kind, value in told(read_events(buffer.take())) if kind == UPDATE]
     assert got == [2, 3, 4, 5]
+
+
+def limited_bars(then: ClassMap) -> tuple[DistributionEngine, SessionBuffer, list[Event]]:
+    """Five metered items, four of which wait for the node's rate, when the rules change."""
+    rules = ClassMap.parse('default = "adaptive"\n[[rule]]\nclass = "metered"\nmodels = ["bar"]\nwhere = "volume > 0"')
+    core = engine(classes=ALL, rules=rules, limits=MeteringLimits(per_second_max=100, node_per_second=10))
+    core.handle(LearnModel(BAR), NOW)
+    buffer, _ = buffer_consumer(core, 0)
+    core.handle(Subscribe(0, 1, ["bars.*"]), NOW)
+    for high in (5, 9, 3):
+        for number in range(5):
+            core.publish(b"bars.%d" % number, BAR, bar(high=high, volume=1), NOW)
+    assert [event.merged for event in read_events(buffer.take()) if event.kind == UPDATE] == [1]
+    core.handle(ChangeClasses(then), NOW)
+    return core, buffer, [event for event in read_events(buffer.take()) if event.kind != DEFINE]
+
+
+@pytest.mark.spec("METR-1", "MDE-2", "MDE-3")
+def test_withheld_values_wait_for_the_rate_if_their_items_stay_metered_when_rules_change() -> None:
+    then = ClassMap.parse('default = "critical"\n[[rule]]\nclass = "metered"\nmodels = ["bar"]\nwhere = "volume > 9"')
+    core, buffer, events = limited_bars(then)
+    assert events == []
+    times = []
+    while (deadline := core.next_deadline_ns()) is not None:
+        core.handle(Tick(), deadline)
+        for event in read_events(buffer.take()):
+            if event.kind == UPDATE:
+                times.append(deadline)
+                assert BAR.view(event.body).high == 9
+    assert times == [NOW + number * NS_PER_SECOND // 10 for number in range(1, 6)]
+
+
+@pytest.mark.spec("METR-1", "MDE-3")
+def test_refreshes_replace_withheld_values_for_which_the_rate_is_used_up_when_rules_change() -> None:
+    core, _, events = limited_bars(ClassMap(default="critical"))
+    assert [(event.kind, BAR.view(event.body).high) for event in events] == [(REFRESH, 3)] * 5
+    assert core.next_deadline_ns() is None

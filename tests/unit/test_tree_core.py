@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.tree.apps import Session
-from penstock.tree.config import ReactionConfig
+from penstock.tree.config import BackoffConfig, ReactionConfig
 from penstock.tree.core.control import OLDEST, Position, Published
 from penstock.tree.core.events import Busy, Move, Promote, Restore, Revoke, SendBack
 from penstock.tree.core.infostream import Infostream, Load
@@ -503,7 +503,9 @@ def test_an_agent_that_may_not_or_is_above_or_of_another_tree_is_refused() -> No
 @pytest.mark.spec("TREE-4", "TREE-7")
 def test_an_agent_whose_home_is_below_it_returns_to_the_parent_that_it_lost() -> None:
     stage = Stage(reactions=("alternate",))
-    home, other, child = stage.agent("home"), stage.agent("other"), stage.agent("child", "home")
+    patient = BackoffConfig(max_ms=5_000)  # it waits longer for its parent than the outage takes
+    home, other = stage.agent("home", backoff=patient), stage.agent("other")
+    child = stage.agent("child", "home")
     stage.up()
     home.handle(Move("child", stage.place_of("other"), "busy"))
     stage.wait(100)
@@ -519,4 +521,88 @@ def test_an_agent_whose_home_is_below_it_returns_to_the_parent_that_it_lost() ->
     assert child.became.is_rooted
     assert child.became.parent == "other"
     assert home.became.is_rooted
+    stage.judge()
+
+
+@pytest.mark.spec("TREE-4")
+@pytest.mark.parametrize("above", ["first", "between"])
+def test_agents_below_one_another_do_not_wait_for_each_other(above: str) -> None:
+    """`first` lost its parent for good, and its home is below `second`, which waits for `first`, or for an agent
+    between the two."""
+    stage = Stage(reactions=("wait",), unrooted=("wait",))
+    other, second, home = stage.agent("other"), stage.agent("second"), stage.agent("home", "second")
+    first = stage.agent("first", "home")
+    stage.agent("between", "first")
+    stage.up()
+    home.handle(Move("first", stage.place_of("other"), "busy"))
+    stage.wait(100)
+    stage.root.handle(Move("second", stage.place_of(above), "busy"))
+    stage.wait(100)
+    assert second.became is not None
+    assert second.became.parent == above
+    assert "first" in second.became.path
+    other.crash()
+    stage.wait(2_000)
+    assert second.became.parent == "root"
+    assert first.became is not None
+    assert first.became.path == ("root", "second", "home", "first")
+    other.start()
+    stage.judge()
+
+
+@pytest.mark.spec("TREE-2", "TREE-10")
+def test_an_agent_that_was_too_slow_misses_nothing_while_it_asks_for_the_past() -> None:
+    """The agent was taken out of live, and does not know it yet when it asks for the past on behalf of a child."""
+    stage = Stage(queue_packets=16)
+    middle, leaf = stage.agent("middle"), stage.agent("leaf", "middle")
+    stage.subscriber("first", "middle")
+    stage.up()
+    stage.publish(50, topic="b")
+    live = stage.subscriber("live", "leaf", topic="b")
+    live.start()
+    stage.wait(100)
+    (link,) = [each for each in stage.network.alive() if [end.party for end in each.ends] == [leaf, middle]]
+    link.ends[0].is_reading = False
+    stage.publish(100, topic="b", padding=1_000)
+    late = stage.subscriber("late", "leaf", topic="a", begin=Position("sequence", 40))
+    late.start()
+    stage.wait(30)
+    stage.publish(3, topic="a")
+    link.ends[0].is_reading = True
+    link.resume()
+    stage.wait(300)
+    assert stage.got(late) == [151, 152, 153]
+    assert stage.got(live) == list(range(51, 151))
+    stage.judge()
+
+
+@pytest.mark.spec("TREE-4", "TREE-6")
+def test_a_subscriber_that_goes_to_an_agent_behind_it_is_told_what_is_no_longer_in_the_stream() -> None:
+    """The root loses the end of its journal: the reader has it, but its next agent never had."""
+    stage = Stage(persist="written")
+    ahead = stage.agent("ahead")
+    stage.agent("between")
+    stage.agent("behind", "between")
+    reader = stage.subscriber("reader", "ahead")
+    stage.up()
+    stage.publish(10)
+    kept = stage.root.disk.stores[1].durable
+    assert kept < 10
+    assert stage.got(reader) == list(range(1, 11))
+    reader.places = [stage.place_of("behind")]
+    stage.network.cut("reader", "behind")
+    stage.network.cut("root", "between")
+    stage.root.crash()
+    ahead.crash()
+    stage.root.start()
+    stage.wait(500)
+    stage.publish(20)  # of a term that `behind` is not told of
+    stage.root.crash()
+    stage.root.start()
+    stage.network.mend("root", "between")
+    stage.wait(1_000)
+    stage.network.mend("reader", "behind")
+    stage.wait(500)
+    assert stage.stories.diverged_count == 1
+    ahead.start()
     stage.judge()

@@ -297,16 +297,20 @@ class ConsumerNode(Node):
             self.plant.metered(self, event, self._tapped.get(event.item))
 
     def _observe_records(self, records: RecordsIntake) -> None:
+        before = dict(records.numbers)
         overwritten = records.observe()
-        self.plant.records.observed(self)
-        for place, before, after in overwritten:
+        topics = [place.topic for place, _, _ in overwritten]
+        replaced = [each for each in topics if records.numbers[each] == before.get(each)]
+        self.plant.records.observed(self.connection, records.numbers, replaced)
+        for place, former, present in overwritten:
             self.log(f"has {place.topic} {records.numbers[place.topic]} in its region")
             if self.randomness.chance(HALF_WRITTEN):
-                read = records.half_written(place, before, after, self.randomness)
+                read = records.half_written(place, former, present, self.randomness)
                 self.plant.read_amid(self.connection, place.topic, read)
 
-    def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
-        if (records := self.records) is None:  # the consumer has gone, which the node has not noticed yet
+    def region_opened(self, consumer: int, model: MessageModel, region: Segment, marks: Segment | None) -> None:
+        records = self.records
+        if records is None or consumer != self.consumer:  # that connection has gone, which the node has not noticed yet
             for each in (region, marks):
                 if each is not None:
                     each.close()

@@ -107,7 +107,7 @@ class MuxNode(DistributionNode):
     def node_is_gone(self) -> None:
         self._break_off()
 
-    def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
+    def region_opened(self, consumer: int, model: MessageModel, region: Segment, marks: Segment | None) -> None:
         """A multiplexer has no regions."""
 
     def cut(self) -> None:

@@ -68,8 +68,8 @@ class AttachedConsumer(Protocol):
         """True if the buffer of its session is more than half full."""
         ...
 
-    def region_opened(self, model: MessageModel, region: Segment, marks: Segment | None) -> None:
-        """Give the party a region with its records of the model; the party closes the segments."""
+    def region_opened(self, consumer: int, model: MessageModel, region: Segment, marks: Segment | None) -> None:
+        """Give this consumer of the node a region with its records of the model; the party closes the segments."""
 
 
 class Offers:
@@ -221,7 +221,7 @@ class DistributionNode(Node):
         receive = self._offers.receive
         region = receive(opened.segment)
         assert region is not None
-        party.region_opened(asked.model, region, receive(opened.marks))
+        party.region_opened(asked.consumer, asked.model, region, receive(opened.marks))
         self.say(RegionOpened(asked.consumer, asked.model.id, sink))
 
     def drained(self) -> None:

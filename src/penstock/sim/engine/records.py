@@ -7,6 +7,7 @@ AgeChecker        at all times, the age of records in a region is bounded while 
 """
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from penstock.sim.engine.consumers import ConsumerNode
     from penstock.sim.engine.options import EnginePlantOptions
     from penstock.sim.engine.plant import EnginePlant
-    from penstock.sim.engine.regions import RecordsIntake
 
 AGE_NS_MAX = 300 * NS_PER_MS
 """Refreshes are written at a pace that a ring's reader can follow, and nodes stand still for a while."""
@@ -65,19 +65,28 @@ class RecordChecker(EngineChecker):
     def wrote(self, consumer: "ConsumerNode", event: Event) -> None:
         """A receipt in the consumer's ring of events; the record may be read before the receipt."""
         if event.kind == EventKind.RECEIPT and consumer.records is not None:
-            self._note_loss(consumer, consumer.records)
-            self._just_told.add(consumer.connection)
+            self.wrote_receipt(consumer.connection, consumer.records.numbers)
 
-    def observed(self, consumer: "ConsumerNode") -> None:
-        """Called after each group of writes, which has the receipt before or after the records."""
-        if consumer.connection in self._just_told and consumer.records is not None:
-            self._note_loss(consumer, consumer.records)
-        self._just_told.discard(consumer.connection)
+    def wrote_receipt(self, connection: Connection, numbers: Mapping[str, int]) -> None:
+        """`numbers` are those of the records, by topic, as far as they were observed."""
+        self._note_loss(connection, numbers)
+        self._just_told.add(connection)
 
-    def _note_loss(self, consumer: "ConsumerNode", records: "RecordsIntake") -> None:
+    def observed(self, connection: Connection, numbers: Mapping[str, int], replaced: Iterable[str]) -> None:
+        """All that was written at once was seen: the receipt was among it, before or after the records. The records of
+        the `replaced` topics were written again with the same number, as the refresh after a loss may be."""
+        if connection in self._just_told:
+            self._note_loss(connection, numbers)
+        self._just_told.discard(connection)
+        for topic in replaced:
+            lost_after = self._readings[connection, topic].lost_after
+            if numbers[topic] in lost_after:
+                lost_after.add(numbers[topic] - 1)
+
+    def _note_loss(self, connection: Connection, numbers: Mapping[str, int]) -> None:
         for (reader, topic), reading in self._readings.items():
-            if reader == consumer.connection:
-                reading.lost_after.add(records.numbers.get(topic, 0))
+            if reader == connection:
+                reading.lost_after.add(numbers.get(topic, 0))
 
     def live(self, connection: Connection, subscription: int) -> None:
         self._lives[connection].add(subscription)

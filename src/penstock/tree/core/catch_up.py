@@ -93,7 +93,7 @@ class CatchUp:
         leg.through, leg.is_held = after, True
         with self._fanout:
             last = self._streams.last(stream.number)
-            if after >= last and self._is_complete(leg, after):
+            if after >= last and self._is_complete(leg, after) and not self._is_interrupted(leg):
                 portion = self._fanout.fetch(leg.link, leg.number, after, SIZE_MAX)
                 leg.is_live = portion is not None and portion.is_live
             granted = leg.wants if leg.wants != leg.asked else ()
@@ -143,7 +143,7 @@ class CatchUp:
 
     def left_live(self, leg: ChildLeg, through: int) -> None:
         """The child did not keep up. It can fetch the missed messages."""
-        leg.is_live, leg.through = False, through
+        leg.is_live, leg.has_left_live, leg.through = False, True, through
         term = self._streams[leg.stream].term
         self._outbox.inform(Lagging(leg.stream, leg.number, through, term), [leg.link])
 
@@ -174,8 +174,22 @@ class CatchUp:
         begun = self._complete_since(leg)
         return begun is not None and begun <= after
 
+    def has_left_live(self, leg: ChildLeg) -> bool:
+        """The fan-out knows it, even if the notice is unread."""
+        return leg.has_left_live or (leg.is_live and not self._fanout.is_live(leg.link, leg.number))
+
+    def _is_interrupted(self, leg: ChildLeg) -> bool:
+        """True if the child is an agent, and another of its legs of the stream left live. Agents accept whatever comes
+        live on a link: if this leg were live, the child would take its packets, and drop what the other leg missed as
+        old. The child is told, closes all legs of the stream, and asks again."""
+        child = self._children[leg.link]
+        others = (each for each in child.legs.values() if each is not leg and each.stream == leg.stream)
+        return child.is_agent and any(map(self.has_left_live, others))
+
     def _send_from_history(self, leg: ChildLeg) -> bool:
         with self._fanout:
+            if self._is_interrupted(leg):
+                return True  # the request waits until the other leg is closed
             portion = self._fanout.fetch(leg.link, leg.number, leg.through, leg.fetch_bytes)
             if portion is None:
                 return False
@@ -184,6 +198,7 @@ class CatchUp:
 
     def _end_portion(self, leg: ChildLeg, packets: bytes, through: int, *, is_live: bool = False) -> None:
         leg.through, leg.is_live, leg.fetch_bytes = through, is_live, 0
+        leg.has_left_live &= not is_live
         self._portion_ended(leg)
         self._send_packets(leg, packets)
         self._outbox.send(leg.link, Fetched(leg.number, through, is_live))
@@ -255,6 +270,9 @@ class CatchUp:
         if held.is_live:
             self._join(relay, held.after)
         if not leg.is_held:
+            begin = leg.begin
+            if begin.begin == "sequence" and begin.term and held.after < begin.at:  # the parent told only this agent
+                self._outbox.inform(Diverged(leg.stream, begin.term, held.after + 1, begin.at), [leg.link])
             self._hold(self._streams[relay.stream], leg, held.after)
         if held.is_live and leg.fetch_bytes:
             self.serve(leg)

@@ -24,6 +24,8 @@ class ChildLeg(msgspec.Struct):
     is_held: bool = False
     """True once the sequence before the leg's first message is known."""
     is_live: bool = False
+    has_left_live: bool = False
+    """True if the child did not keep up, until the leg is live again."""
     fetch_bytes: int = 0
     """Size limit of the portion that the child has requested; 0: no request is open."""
     is_coming: bool = False

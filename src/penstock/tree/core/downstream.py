@@ -240,7 +240,11 @@ class Downstream:
     def unsubscribe(self, child: Child, message: Unsubscribe) -> None:
         leg = child.legs.pop(message.number, None)
         if leg is not None:
+            has_left_live = self._catch_up.has_left_live(leg)
             self._close(leg)
+            if has_left_live:  # other legs may have waited for this one
+                for other in list(child.legs.values()):
+                    self._catch_up.serve(other)
 
     # Entitlements
 

@@ -3,7 +3,9 @@
 When the parent is lost, the administrator's table says which places to try, in which order. The agent at a place
 becomes the parent if it is rooted, its term is not older than the known one, and this agent is not above it. So no
 cycle arises from what is known; a cycle that arises from outdated knowledge ends as soon as the paths are passed on,
-because an agent that finds itself in its parent's path leaves. A move opens the new link before it closes the old one.
+because an agent that finds itself in its parent's path leaves. An agent whose parent is not rooted waits, or looks
+elsewhere, as the table says; below another than the configured parent, it also tries the configured one. A move opens
+the new link before it closes the old one.
 """
 
 from collections import deque
@@ -11,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from penstock.base.backoff import pause_ns
+from penstock.base.backoff import DOUBLINGS_MAX, pause_ns
 from penstock.base.clock import NS_PER_MS, Randomness
 from penstock.tree.config import Step
 from penstock.tree.core.control import Login, Refused, RenewToken, Role, Welcome
@@ -316,7 +318,18 @@ class ParentSelection:
             self._outbox.inform(Path(name, path, is_rooted, term))
         if is_rooted and self._upstream.link is not None and not self._upstream.is_moving:
             self._end_search()
+        elif not is_rooted and not self._is_searching and self.place != self._environment.config.parent:
+            self._look_home()
         self._outbox.report_membership()
+
+    def _look_home(self) -> None:
+        """The parent is not rooted, and not the configured one: the search of an agent above may lead only to agents
+        below this one, and then all of them would wait for each other. Configured parents make no cycle. The pauses
+        are the longest ones, because the parent is probably rooted again soon."""
+        self._steps, self._rounds = ("wait",), DOUBLINGS_MAX
+        self._list_candidates()
+        self._queue.popleft()
+        self._pause()
 
     def _leave_parent(self, why: str) -> None:
         link = self._upstream.link

@@ -256,8 +256,8 @@ cdef class Distributor:
         self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
         int64_t interval_ns, int64_t now_ns, bint is_sole = False,
     ) -> list:
-        """Send items in another class, see subscribe(). A refresh replaces pending values of the former class. With
-        `is_sole`, items of several subscriptions are returned unchanged. Items that the consumer does not get are
+        """Send items in another class, see subscribe(). Values that the metered class withholds stay withheld if the
+        items stay metered; otherwise a refresh replaces pending values of the former class. With `is_sole`, items of several subscriptions are returned unchanged. Items that the consumer does not get are
         skipped."""
         cdef Selection selection = make_selection(cls, served, program, interval_ns)
         cdef uint32_t at
@@ -313,12 +313,18 @@ cdef class Distributor:
             if selection.interval_ns:
                 self.metering.change(at, selection.interval_ns, now_ns)
             return 0
-        if pair.span and not pair.flags & PAIR_REFRESH and not self.critical.is_behind(number):
-            self._withheld.flush(at, now_ns)
-        self.critical.served_ns = now_ns
         is_moved = pair.cls != ADAPTIVE and selection.cls == ADAPTIVE and (
             self.consumers.consumers[number].notices is not NULL
         )
+        if not pair.flags & PAIR_REFRESH and not self.critical.is_behind(number):
+            if selection.interval_ns and not is_moved and not pair.flags & PAIR_PENDING and self._metered.is_withheld(at):
+                self.critical.served_ns = now_ns
+                self.metering.change(at, selection.interval_ns, now_ns)  # the value stays withheld: its rate holds
+                self.set_class(at, selection, program)
+                return 0
+            if pair.span:
+                self._withheld.flush(at, now_ns)
+        self.critical.served_ns = now_ns
         is_owed = pair.flags & PAIR_PENDING or self.critical.is_behind(number) or self._metered.is_withheld(at)
         self._metered.end(at)
         pair.flags &= ~PAIR_PENDING
@@ -342,7 +348,7 @@ cdef class Distributor:
             self._programs[at] = program
         else:
             self._programs.pop(at, None)
-        if selection.interval_ns:
+        if selection.interval_ns and not self.metering.is_metered(at):
             self.metering.begin(at, selection.interval_ns)
         if self.regions.takes(pair) and self.pairs.deliveries[at].slot == NONE:
             self.regions.take_slot(pair)

@@ -23,6 +23,8 @@ cdef class MeteredClass:
     cdef void advance(self, int64_t now_ns) noexcept nogil
     cdef bint has_backlog(self) noexcept nogil
     cdef bint is_withheld(self, uint32_t at) noexcept nogil
+    # Write a withheld value before its turn. False if there is no room, or a rate is used up.
+    cdef bint write_at_once(self, uint32_t at, int64_t now_ns) noexcept nogil
     # A newer value was sent: restart the pair's interval.
     cdef void restart_interval(self, uint32_t at, int64_t now_ns) noexcept nogil
     cdef void resume(self, uint32_t number, int64_t now_ns) noexcept nogil

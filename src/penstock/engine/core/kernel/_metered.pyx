@@ -84,6 +84,14 @@ cdef class MeteredClass:
     cdef bint is_withheld(self, uint32_t at) noexcept nogil:
         return self.metering is not None and self.metering.state_of(at) >= METER_WITHHELD
 
+    cdef bint write_at_once(self, uint32_t at, int64_t now_ns) noexcept nogil:
+        cdef uint32_t number = self.pairs.pairs[at].consumer
+        if self.metering.is_early(number, now_ns) or not self.consumers.write_value(at, METERED):
+            return False
+        self.metering.spend(number, now_ns)
+        self.metering.live(at, now_ns)
+        return True
+
     cdef void restart_interval(self, uint32_t at, int64_t now_ns) noexcept nogil:
         if self.metering is not None:
             self.metering.live(at, now_ns)

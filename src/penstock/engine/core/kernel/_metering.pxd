@@ -74,6 +74,9 @@ cdef class Metering:
     # The pairs that next_pair() is likely to return, one for each consumer. Return their number.
     cdef uint32_t look_ahead(self, uint32_t *pairs, uint32_t count_max) noexcept nogil
     cdef void sent(self, uint32_t pair, int64_t now_ns) noexcept nogil
+    # True if the rate of the consumer or of the node is used up. Whoever writes besides next_pair() calls spend().
+    cdef bint is_early(self, uint32_t consumer, int64_t now_ns) noexcept nogil
+    cdef void spend(self, uint32_t consumer, int64_t now_ns) noexcept nogil
     cdef void refused(self, uint32_t pair) noexcept nogil
     cdef void resume(self, uint32_t consumer, int64_t now_ns) noexcept nogil
 

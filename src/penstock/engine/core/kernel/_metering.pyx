@@ -186,7 +186,13 @@ cdef class Metering:
         cdef Pair *meter = &self.pairs.pairs[pair]
         meter.metered = METER_QUIET
         _spend(&meter.entry.due_ns, meter.interval_ns, now_ns)
-        _spend(&self.turns[meter.consumer].bucket.due_ns, self.turns[meter.consumer].bucket.interval_ns, now_ns)
+        self.spend(meter.consumer, now_ns)
+
+    cdef bint is_early(self, uint32_t consumer, int64_t now_ns) noexcept nogil:
+        return _is_early(&self.node, now_ns) or _is_early(&self.turns[consumer].bucket, now_ns)
+
+    cdef void spend(self, uint32_t consumer, int64_t now_ns) noexcept nogil:
+        _spend(&self.turns[consumer].bucket.due_ns, self.turns[consumer].bucket.interval_ns, now_ns)
         _spend(&self.node.due_ns, self.node.interval_ns, now_ns)
 
     cdef void refused(self, uint32_t pair) noexcept nogil:

@@ -64,14 +64,12 @@ cdef class Withheld:
         self.metered.restart_interval(at, now_ns)
 
     cdef void flush(self, uint32_t at, int64_t now_ns) noexcept nogil:
-        """If there is no room, a refresh replaces the value."""
+        """If there is no room, or a rate is used up, a refresh replaces the value."""
         cdef const Pair *pair = &self.pairs.pairs[at]
         cdef Delivery *delivery = &self.pairs.deliveries[at]
         cdef bint is_written
         if self.metered.is_withheld(at):
-            is_written = self.consumers.write_value(at, METERED) != 0
-            if is_written:
-                self.metered.restart_interval(at, now_ns)
+            is_written = self.metered.write_at_once(at, now_ns)
         else:
             is_written = pair.flags & PAIR_PENDING and self.adaptive.write_pending(at)
         if is_written:
