@@ -544,7 +544,7 @@ def test_the_status_and_the_metrics_tell(beside: FilterHere, publisher: Multicas
         status = msgspec.json.decode(beside.module.node.page.answer("/status")[2])
         assert (status["interests"], status["groups"]) == (2, 1)
         assert status["applications"][0]["name"] == "app"
-        assert status["applications"][0]["packets"] >= 10
+        assert status["applications"][0]["packets"] >= 1  # messages of a burst share packets
         text = beside.module.node.page.answer("/metrics")[2].decode()
         assert "penstock_filter_applications 1.0" in text
         assert 'penstock_applications_attached_total{cause="",component="filter.control",filter="beside"' in text
