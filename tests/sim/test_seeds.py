@@ -8,8 +8,16 @@ import pytest
 
 from penstock.base.counters import Cause
 from penstock.base.errors import SimulationError
-from penstock.middleware import Collision, Deliver, DeliverBatch, LossReceipt, Publish, PublishBatch, StreamEnded
-from penstock.middleware.config import PublisherConfig
+from penstock.middleware import (
+    Collision,
+    Deliver,
+    DeliverBatch,
+    LossReceipt,
+    Publish,
+    PublishBatch,
+    PublisherConfig,
+    StreamEnded,
+)
 from penstock.middleware.core import publisher as publishing
 from penstock.middleware.core._requests import RequestGate
 from penstock.middleware.core.events import ReceiverInstruction
@@ -271,7 +279,7 @@ def test_the_checkers_notice(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_quiet_network_needs_no_repair() -> None:
-    # a packet for each event: packets of a burst could overtake each other within the jitter of the network
+    # packets of a burst may overtake each other even here, and a receiver that joins live then misses the first one
     plant = MiddlewarePlant(World(5), PlantOptions(publisher=PublisherConfig(linger_us=0)))
     plant.start()
     plant.run(5_000_000_000)
