@@ -28,12 +28,16 @@ class EventReaders:
         self._started_ns = now_ns
         self._readers: dict[str, Reader] = {}  # by session
 
+    def expect(self, client: str, session: str, after: int, now_ns: int) -> None:
+        """A client has subscribed: its reader, if it is new, will ask for the events after this number."""
+        if session not in self._readers:
+            self.forget_lost(now_ns)
+            self._readers[session] = Reader(client, session, after, now_ns)
+
     def begin(self, client: str, session: str, after: int, now_ns: int) -> Reader:
         """A reader asks for the events after this number."""
-        reader = self._readers.get(session)
-        if reader is None:
-            self.forget_lost(now_ns)
-            reader = self._readers[session] = Reader(client, session, after, now_ns)
+        self.expect(client, session, after, now_ns)
+        reader = self._readers[session]
         reader.applied, reader.seen_ns = after, now_ns
         reader.open_requests += 1
         return reader

@@ -231,8 +231,7 @@ class AdminApp:
         answer = self._service.decide(lambda now: self._core.subscribe(call.caller, request, now))
         if request.topics:  # a publisher that opens before its first request for events waits for it
             readers, session = self._core.readers, call.headers["authorization"]
-            readers.begin(call.caller.client, session, answer.events_after, self._service.now_ns)
-            readers.end(session, self._service.now_ns)
+            readers.expect(call.caller.client, session, answer.events_after, self._service.now_ns)
         if request.publish:
             name, core = request.subscription_id, self._core
             await self._wait_for_receivers(name, lambda number, now: core.unaware(name, number, now))
