@@ -42,6 +42,7 @@ BENCHES = {
             "messages evaluated by a filter module, and the cost of an unwanted message, beside bare receiving",
         ),
         Bench("frontdoor.assured", "assured messages from asyncio, beside the blocking calls"),
+        Bench("frontdoor.memory", "resident memory of the plant that `penstock init` makes"),
         Bench("journal", "records appended and on the disk, beside bare writes and fdatasyncs"),
         Bench("match", "topics matched against a million interests, beside bare random memory accesses"),
         Bench("model", "a field read from Python, beside struct.unpack_from"),

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
+from penstock.node.template import ForkedProcess, Template
+
 LINE_SIZE_MAX = 1 << 20
 END_SECONDS = 5.0
 
@@ -13,14 +15,27 @@ END_SECONDS = 5.0
 class Member:
     """One process of a plant. `take(line)` is called with every line of its reports, a JSON document."""
 
-    def __init__(self, name: str, main: str, arguments: Sequence[str], take: Callable[[bytes], None]) -> None:
-        """`main` is the entry point of the process, as MODULE:FUNCTION."""
+    def __init__(
+        self,
+        name: str,
+        main: str,
+        arguments: Sequence[str],
+        take: Callable[[bytes], None],
+        *,
+        template: Template | None = None,
+    ) -> None:
+        """`main` is the entry point of the process, as MODULE:FUNCTION; the process is a copy of the template if there
+        is one."""
         self.name = name
         self.is_running = True
         self.fault = ""
         """The reason why the process failed."""
         self._take = take
         self._pending = b""
+        self.process: subprocess.Popen[bytes] | ForkedProcess
+        if template is not None:
+            self.process = template.fork(main, arguments)
+            return
         module, function = main.split(":")
         # a process group of its own: Ctrl-C in the terminal only reaches the supervisor
         self.process = subprocess.Popen(
@@ -61,6 +76,7 @@ class Member:
         """Wait for a process that has closed its output, and note whether it failed."""
         self.close()
         status = self.process.returncode
+        assert status is not None
         if status < 0:
             self.fault = f"{self.name} was killed by {signal.Signals(-status).name}"
         elif status > 0:
