@@ -23,6 +23,7 @@ def describe() -> None:
     """Entry point of a copy: what it is, then wait for the end of its input."""
     what = {
         "arguments": sys.argv[1:],
+        "name": Path("/proc/self/comm").read_text(),
         "modules": sorted({"decimal", "wave"} & set(sys.modules)),
         "group": os.getpgid(0) == os.getpid(),
         "descriptors": sorted(int(each) for each in os.listdir("/proc/self/fd"))[:-1],
@@ -58,9 +59,10 @@ def close(process: ForkedProcess) -> int:
 
 
 def test_a_copy_is_as_if_started_by_itself(template: Template) -> None:
-    one, two = (template.fork(f"{SELF}:describe", ["x", each]) for each in "ab")
+    one, two = (template.fork("node", f"{SELF}:describe", ["x", each]) for each in "ab")
     found = [msgspec.json.decode(read_line(each)) for each in (one, two)]
     assert [each["arguments"] for each in found] == [["x", "a"], ["x", "b"]]
+    assert [each["name"] for each in found] == ["node\n"] * 2
     assert all("wave" in each["modules"] and each["group"] for each in found)
     assert all(each["descriptors"] == [0, 1, 2] for each in found), "no pipes of other nodes"
     assert one.poll() is None
@@ -71,7 +73,7 @@ def test_a_copy_is_as_if_started_by_itself(template: Template) -> None:
 
 def test_how_a_copy_ended_is_known(template: Template) -> None:
     for function, status in (("fail", 7), ("run_out", 1), ("describe", -signal.SIGKILL)):
-        process = template.fork(f"{SELF}:{function}", [])
+        process = template.fork("node", f"{SELF}:{function}", [])
         if status < 0:
             process.kill()
         assert process.wait(PATIENCE_SECONDS) == process.poll() == status
@@ -81,11 +83,11 @@ def test_how_a_copy_ended_is_known(template: Template) -> None:
 
 
 def test_a_template_that_was_killed_is_replaced_and_its_copies_go_on(template: Template) -> None:
-    old = template.fork(f"{SELF}:describe", ["old"])
+    old = template.fork("node", f"{SELF}:describe", ["old"])
     assert template._process is not None
     template._process.kill()
     template._process.wait()
-    new = template.fork(f"{SELF}:describe", ["new"])
+    new = template.fork("node", f"{SELF}:describe", ["new"])
     assert b"new" in read_line(new)
     assert b"old" in read_line(old)
     assert close(new) == 0
@@ -97,7 +99,7 @@ def test_a_template_ends_with_its_supervisor(tmp_path: Path) -> None:
         "import os, sys, time\n"
         "from penstock.node.template import Template\n"
         "template = Template([])\n"
-        f"process = template.fork('{SELF}:describe', [])\n"
+        f"process = template.fork('node', '{SELF}:describe', [])\n"
         "print(template._process.pid, process.pid, flush=True)\n"
         "time.sleep(600)\n"
     )

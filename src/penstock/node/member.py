@@ -34,7 +34,7 @@ class Member:
         self._pending = b""
         self.process: subprocess.Popen[bytes] | ForkedProcess
         if template is not None:
-            self.process = template.fork(main, arguments)
+            self.process = template.fork(name, main, arguments)
             return
         module, function = main.split(":")
         # a process group of its own: Ctrl-C in the terminal only reaches the supervisor

@@ -9,6 +9,7 @@ runs nothing; it ends with its supervisor.
 """
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import os
@@ -28,11 +29,17 @@ REQUEST_SIZE_MAX = 65_536
 STATUS_SIZE = 4
 START_SECONDS = 180.0
 
+PR_SET_NAME = 15
+NAME_SIZE_MAX = 15
+
 STDIN, STDOUT = 0, 1
 
 
 class Fork(msgspec.Struct, frozen=True, array_like=True):
     """Copy the template. With it come the node's standard input and output, and the pipe for its wait status."""
+
+    name: str
+    """Shown by ps and top in place of the template's."""
 
     main: str
     """The entry point, as MODULE:FUNCTION."""
@@ -94,7 +101,7 @@ class Template:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def fork(self, main: str, arguments: Sequence[str]) -> ForkedProcess:
+    def fork(self, name: str, main: str, arguments: Sequence[str]) -> ForkedProcess:
         """Start a process that calls `main`."""
         if self._process is None or self._process.poll() is not None:
             self.close()
@@ -104,7 +111,7 @@ class Template:
         theirs = [stdin[0], stdout[1], status[1]]
         ours = [stdin[1], stdout[0], status[0]]
         try:
-            socket.send_fds(self._socket, [msgspec.msgpack.encode(Fork(main, list(arguments)))], theirs)
+            socket.send_fds(self._socket, [msgspec.msgpack.encode(Fork(name, main, list(arguments)))], theirs)
             data, fds, _, _ = socket.recv_fds(self._socket, REQUEST_SIZE_MAX, 1)
             if not data or len(fds) != 1:
                 raise ProcessError("the template process of the plant's nodes has ended", hint="see its messages")
@@ -157,6 +164,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # the collector does not write to objects that copies share
     if (fork := _Copying(requests).serve()) is not None:
+        ctypes.CDLL(None).prctl(PR_SET_NAME, fork.name.encode()[:NAME_SIZE_MAX])
         module, function = fork.main.split(":")
         sys.argv[1:] = fork.arguments
         getattr(importlib.import_module(module), function)()

@@ -54,10 +54,10 @@ class Tail:
 
     def packets(self) -> Iterator[Packet]:
         """What is there of the last run, in no order; before anything is written."""
-        for data in (*(path.read_bytes() for path in self._others), self._map[:]):
-            half_size = len(data) // 2
-            for half in (data[:half_size], data[half_size:]):
-                yield from _sound(half)
+        for path in self._others:
+            data = path.read_bytes()
+            yield from _sound(data, len(data) // 2)
+        yield from _sound(self._map, self._half_size)
 
     def forget_others(self) -> None:
         """Everything that files of other sizes have was taken."""
@@ -79,16 +79,18 @@ class Tail:
         self._map.close()
 
 
-def _sound(data: bytes) -> Iterator[Packet]:
-    """The packets from the beginning to the first that is none."""
-    at = 0
-    while at + PACKET_HEADER_SIZE <= len(data):
-        size = int.from_bytes(data[at + PACKET_SIZE_AT : at + PACKET_SIZE_AT + 4], "little")
-        if not PACKET_HEADER_SIZE <= size <= len(data) - at:
-            return
-        try:
-            packet = decode(data[at : at + size])
-        except PacketError:
-            return
-        yield packet
-        at += size
+def _sound(data: bytes | mmap.mmap, half_size: int) -> Iterator[Packet]:
+    """The packets of both halves, of each from the beginning to the first that is none. What follows is not read: of a
+    map, it stays out of memory."""
+    for begin in (0, half_size):
+        at, end = begin, begin + half_size
+        while at + PACKET_HEADER_SIZE <= end:
+            size = int.from_bytes(data[at + PACKET_SIZE_AT : at + PACKET_SIZE_AT + 4], "little")
+            if not PACKET_HEADER_SIZE <= size <= end - at:
+                break
+            try:
+                packet = decode(data[at : at + size])
+            except PacketError:
+                break
+            yield packet
+            at += size
