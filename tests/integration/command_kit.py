@@ -69,8 +69,9 @@ class Running:
             self.process.stdin.close()
         return self.process.wait(timeout=PATIENCE_SECONDS)
 
-    def children(self) -> list[int]:
-        return children_of(self.pid)
+    def processes(self) -> list[int]:
+        """All processes below it. Of a plant: the template, its nodes in the order of their start, others."""
+        return descendants_of(self.pid)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from first_plant_kit import free_first_port
-from integration.command_kit import COMMAND, PATIENCE_SECONDS, Running, children_of, is_alive, kill, running
+from integration.command_kit import (
+    COMMAND,
+    PATIENCE_SECONDS,
+    Running,
+    children_of,
+    descendants_of,
+    is_alive,
+    kill,
+    running,
+)
 from integration.console_kit import Browser, Talk
 from waiting import wait_until
 
@@ -150,8 +159,8 @@ def test_the_critical_path_alone_survives_the_kill_of_its_active_adapter() -> No
 @pytest.mark.parametrize("options", [(), ("--no-critical-path",)])
 def test_ctrl_c_while_it_starts_leaves_nothing(options: tuple[str, ...]) -> None:
     with running("demo", *options) as demo:
-        wait_until(lambda: len(demo.children()) >= 2, "the first processes")
-        children = demo.children()
+        wait_until(lambda: len(demo.processes()) >= 2, "the first processes")
+        children = demo.processes()
         assert demo.interrupt() == 0, demo.err
         wait_until(lambda: not any(map(is_alive, children)), "the end of all processes")
         assert "Traceback" not in demo.err
@@ -161,7 +170,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing(options: tuple[str, ...]) -> None
 def test_a_subscriber_that_dies_is_noticed() -> None:
     with running("demo", "--seconds", "5", *QUICK) as demo:
         demo.wait_for_output("subscriber-2")  # the first line about a plant at work
-        kill(demo.children()[7])
+        kill(children_of(demo.pid)[1])  # after the template of the nodes
         assert demo.end() == 1
         assert "subscriber-1 was killed by SIGKILL" in demo.err
         assert delivered(demo)[1] == made(demo)
@@ -169,8 +178,8 @@ def test_a_subscriber_that_dies_is_noticed() -> None:
 
 def test_nothing_outlives_a_supervisor_that_is_killed() -> None:
     with running("demo", *QUICK) as demo:
-        wait_until(lambda: len(demo.children()) >= 4, "processes of every kind that may be alone")
-        children = demo.children()
+        wait_until(lambda: len(demo.processes()) >= 4, "processes of every kind that may be alone")
+        children = demo.processes()
         kill(demo.pid)
         wait_until(lambda: not any(map(is_alive, children)), "the end of all processes")
 
@@ -190,7 +199,7 @@ def test_a_terminal_shows_a_table_and_its_ctrl_c_ends_it_cleanly(tmp_path: Path)
             while data := os.read(master, 65_536):
                 output += data
                 if b"subscriber-2" in output and not children:
-                    children = children_of(process.pid)
+                    children = descendants_of(process.pid)
                     os.write(master, b"\x03")
         assert process.wait(timeout=PATIENCE_SECONDS) == 0
     finally:
@@ -202,7 +211,7 @@ def test_a_terminal_shows_a_table_and_its_ctrl_c_ends_it_cleanly(tmp_path: Path)
         assert column in text
     assert text.count(", complete, 0 lost; p50") == 2
     assert "Traceback" not in text
-    assert len(children) == PROCESSES
+    assert len(children) == PROCESSES + 1, "and the template of the nodes"
     assert not any(map(is_alive, children))
     assert not list(tmp_path.glob("penstock-demo-*"))
 
@@ -229,7 +238,7 @@ def test_a_first_plant_runs_and_a_dead_adapter_is_started_again(tmp_path: Path) 
                 up.wait_for_output("filter: applications served: 1")
                 assert trades.end() == 0, trades.err
                 assert trades.out.count(".trade") == 40
-            admin, *adapters = up.children()[:3]
+            _, admin, *adapters = up.processes()[:4]
             active, backup = "ab" if up.out.rfind("adapter-a: active") > up.out.rfind("adapter-b: active") else "ba"
             before = len(up.out)
             kill(adapters["ab".index(active)])
@@ -249,7 +258,7 @@ def test_a_first_plant_runs_and_a_dead_adapter_is_started_again(tmp_path: Path) 
             assert status.end() == 0, status.err
             roles = re.findall(r"adapter-[ab]: (\w+)", status.out)
             assert sorted(roles) == ["active", "backup"], status.out
-        children = up.children()
+        children = up.processes()
         up.process.send_signal(signal.SIGINT)
         up.end()
         assert "stopping the plant, node by node\n" in up.out

@@ -207,7 +207,7 @@ def _throw(stranger: socket.socket, data: bytes) -> None:
 def test_a_stopped_node_leaves_nothing(chain: Chain) -> None:
     with chain.plant() as (plant, port), Consumer(port) as consumer:
         consumer.attached()
-        children = plant.children()
+        children = plant.processes()
         assert plant.interrupt() == 0
         wait_until(lambda: consumer.losses, "the end")
         assert not children

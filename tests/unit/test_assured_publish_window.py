@@ -1,5 +1,7 @@
 """Messages of a publisher before their acknowledgement: windows, resends, outcomes, transactions (REPL-1, -3, -10)."""
 
+from collections import deque
+
 import pytest
 
 from penstock.assured.core.session._publish_window import PublishWindow
@@ -143,3 +145,22 @@ def test_a_publisher_that_was_here_before_goes_on_in_its_numbering() -> None:
     assert put(window) == 101
     with pytest.raises(LocalProtocolError):
         window.begin_at(5)
+
+
+def test_what_is_awaited_is_taken_with_its_outcome_in_any_order() -> None:
+    window = PublishWindow(16, MIB)
+    for _ in range(6):
+        put(window)
+    sent(window)
+    awaited = {number: f"task {number}" for number in (2, 3, 4, 6)}
+    answered: deque[tuple[str, int, int]] = deque()
+    window.take_outcomes(awaited, answered)
+    assert not answered
+    acknowledge(window, (3, 3, OUTCOME_FULL))
+    window.take_outcomes(awaited, answered)
+    assert list(answered) == [("task 3", 3, OUTCOME_FULL)]
+    acknowledge(window, (1, 4, OUTCOME_STORED))
+    window.take_outcomes(awaited, answered)
+    assert [number for _, number, _ in answered] == [3, 2, 4]
+    assert awaited == {6: "task 6"}
+    assert window.answered == 5

@@ -23,7 +23,6 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, noting, run
 from penstock.node.running import NodeProcess, RunningPlant
-from penstock.web.live.process import run_console
 
 
 def up(
@@ -128,6 +127,8 @@ def node(
             typer.echo(f"{name}: {told.where}")
 
     if isinstance(config, ConsoleConfig):
+        from penstock.web.live.process import run_console
+
         raise typer.Exit(run_console(described, config, noting(described, name, tell)))
     raise typer.Exit(run(config, noting(described, name, tell), path=path))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.base.files import create_or_open
+from penstock.node.template import ForkedProcess, Template
 
 LINE_SIZE_MAX = 1 << 20
 END_SECONDS = 5.0
@@ -24,25 +25,21 @@ class Member:
         take: Callable[[bytes], None],
         *,
         log: Path | None = None,
+        template: Template | None = None,
     ) -> None:
-        """`main` is the entry point of the process, as MODULE:FUNCTION. The file `log` gets what the process writes to
-        standard error; by default, standard error is the supervisor's."""
+        """`main` is the entry point of the process, as MODULE:FUNCTION; the process is a copy of the template if there
+        is one. The file `log` gets what the process writes to standard error; by default, standard error is the
+        supervisor's."""
         self.name = name
         self.is_running = True
         self.fault = ""
         """The reason why the process failed."""
         self._take = take
         self._pending = b""
-        module, function = main.split(":")
         errors = None if log is None else create_or_open(log, os.O_WRONLY | os.O_APPEND)
         try:
-            # a process group of its own: Ctrl-C in the terminal only reaches the supervisor
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", f"from {module} import {function}; {function}()", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                process_group=0,
+            self.process: subprocess.Popen[bytes] | ForkedProcess = (
+                _started(main, arguments, errors) if template is None else template.fork(name, main, arguments, errors)
             )
         finally:
             if errors is not None:
@@ -79,6 +76,7 @@ class Member:
         """Wait for a process that has closed its output, and note whether it failed."""
         self.close()
         status = self.process.returncode
+        assert status is not None
         if status < 0:
             self.fault = f"{self.name} was killed by {signal.Signals(-status).name}"
         elif status > 0:
@@ -99,3 +97,15 @@ class Member:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def _started(main: str, arguments: Sequence[str], errors: int | None) -> subprocess.Popen[bytes]:
+    module, function = main.split(":")
+    # a process group of its own: Ctrl-C in the terminal only reaches the supervisor
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from {module} import {function}; {function}()", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        process_group=0,
+    )

@@ -42,6 +42,7 @@ from penstock.node.roles import (
     WitnessReport,
 )
 from penstock.node.supervisor import Supervisor
+from penstock.node.template import Template
 from penstock.plant.config import MuxConfig, PlantConfig
 from penstock.plant.core.status import NodeStatus
 from penstock.plant.edge_config import EdgeConfig
@@ -56,6 +57,19 @@ ROUTING: tuple[type[NodeConfig], ...] = (RouterNodeConfig, WitnessConfig)
 MAIN = "penstock.node.roles:main"
 MAINS: dict[type[NodeConfig], str] = {ConsoleConfig: "penstock.web.live.process:main"}
 """Entry points of nodes that run in a package above this one."""
+
+IMPLEMENTATIONS: dict[type[NodeConfig], str] = {
+    AdminConfig: "penstock.admin.live.driver",
+    AdapterConfig: "penstock.feed.live.adapter",
+    FilterModuleConfig: "penstock.filter.live.driver",
+    PlantConfig: "penstock.plant.live.nodes",
+    MuxConfig: "penstock.plant.live.nodes",
+    EdgeConfig: "penstock.plant.live.nodes",
+    AgentConfig: "penstock.node.agents",
+    RouterNodeConfig: "penstock.assured.live.driver",
+    PlayerConfig: "penstock.feed.live.play.player_node",
+}
+"""Modules of roles, which nodes of the plant share."""
 
 log = logger("node")
 
@@ -114,6 +128,9 @@ class RunningPlant:
         self.plant = plant
         self.nodes = {name: NodeProcess(name) for name in plant.nodes}
         self.supervisor = Supervisor(self._ended, logs=logs)
+        kinds = {type(config) for config in plant.nodes.values()}
+        mains = {MAINS.get(kind, MAIN).partition(":")[0] for kind in kinds}
+        self._template = Template(sorted(mains | {IMPLEMENTATIONS[kind] for kind in kinds & set(IMPLEMENTATIONS)}))
         self.ordered: set[str] = set()
         """Nodes that were killed on purpose."""
         self._log_level = log_level
@@ -159,6 +176,11 @@ class RunningPlant:
             if node.restarts.became_steady(now):
                 self.plant.pages.clear_failing(node.name)
                 log.warning("node_steady", node=node.name, seconds=STEADY_SECONDS)
+
+    @property
+    def template_pid(self) -> int:
+        """The process that nodes are copies of; 0 before the first node."""
+        return self._template.pid
 
     def adapters(self, feed: str = "") -> list[NodeProcess]:
         """The adapters of one feed, or of all feeds."""
@@ -246,6 +268,7 @@ class RunningPlant:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.supervisor.__exit__(kind, error, at)
+        self._template.close()
 
     def _start(self, node: NodeProcess) -> None:
         node.restart_at = None
@@ -255,7 +278,7 @@ class RunningPlant:
         node.restarts.started()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]
         main = MAINS.get(type(self.plant.node(node.name)), MAIN)
-        node.member = self.supervisor.start(node.name, main, arguments, node.take)
+        node.member = self.supervisor.start(node.name, main, arguments, node.take, template=self._template)
         log.info("node_started", node=node.name, pid=node.member.pid, starts=node.starts)
 
     def _ended(self, member: Member) -> None:

@@ -10,6 +10,7 @@ from typing import Self
 from penstock.node.member import Member
 from penstock.node.orders import OrderListener
 from penstock.node.process import STOP
+from penstock.node.template import Template
 
 STOP_SECONDS = 20.0
 """Time limit for processes to shut down."""
@@ -27,10 +28,19 @@ class Supervisor:
         self._ended = ended
         self._selector = selectors.DefaultSelector()
 
-    def start(self, name: str, main: str, arguments: Sequence[str], take: Callable[[bytes], None]) -> Member:
-        """Start a process; its entry point is `main` (MODULE:FUNCTION), and its reports go to `take`."""
+    def start(
+        self,
+        name: str,
+        main: str,
+        arguments: Sequence[str],
+        take: Callable[[bytes], None],
+        *,
+        template: Template | None = None,
+    ) -> Member:
+        """Start a process, as a copy of the template if there is one. Its entry point is `main` (MODULE:FUNCTION), and
+        its reports go to `take`."""
         log = None if self._logs is None else self._logs / f"{name}.log"
-        member = Member(name, main, arguments, take, log=log)
+        member = Member(name, main, arguments, take, log=log, template=template)
         self.members.append(member)
         self._selector.register(member, selectors.EVENT_READ, member)
         return member

@@ -4,6 +4,11 @@ from penstock.assured.core.session._publish_window import PublishWindow
 from penstock.assured.wire._frames import FrameSplitter
 from penstock.net._tcp import Receiver
 
+class Readiness:
+    """`fd`, an epoll that an asyncio loop watches, is readable while the attached link has something to receive."""
+
+    fd: int
+
 class InlineLink:
     def __init__(
         self, fd: int, splitter: FrameSplitter, receiver: Receiver, named: dict[int, Any], wake_fd: int
@@ -14,6 +19,14 @@ class InlineLink:
     unsent: bytes
     pieces: list[tuple[bool, bytes]]
     def reclaim(self) -> bool: ...
+    def attach(self, readiness: Readiness) -> bool:
+        """Whether the readiness is of this link from now on; not if another one is."""
+    def send(self, window: PublishWindow, handle: int, readiness: Readiness) -> bool:
+        """Send what a publisher has not sent, without waiting. False: it was not sent."""
+    def receive(
+        self, window: PublishWindow, handle: int, readiness: Readiness, refused: list[tuple[int, int, int]]
+    ) -> bool:
+        """Take the acknowledgements that have come, without waiting: whether anything came."""
     def exchange(
         self, window: PublishWindow, handle: int, number: int, timeout_ns: int, refused: list[tuple[int, int, int]]
     ) -> bool: ...

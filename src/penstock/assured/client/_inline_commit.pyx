@@ -1,15 +1,29 @@
-"""A session's link as the application's thread has it that waits for an acknowledgement (inline_commit.py).
+"""A session's link as a thread of the application has it: one that waits for an acknowledgement, or the thread of an
+asyncio loop (inline_commit.py).
 
 Each call holds the interpreter's lock except while it waits for bytes, and runs no Python code. So a call is one step
 for other threads, and no signal handler, which may raise or use the session, runs in between.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from posix.unistd cimport close
 
 from penstock.assured.wire._frames cimport FrameSplitter
 from penstock.assured.wire._layout cimport KIND_ACKNOWLEDGE
 from penstock.assured.core.session._publish_window cimport PublishWindow
+from penstock.net._epoll cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLLIN,
+    MSG_DONTWAIT,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    recv,
+)
 from penstock.net._tcp cimport RECEIVED_MAX, Receiver
 
 from penstock.assured.wire._frames import frames_in
@@ -17,9 +31,29 @@ from penstock.base.errors import RemoteProtocolError
 from penstock.net._tcp import send_now
 
 
+cdef class Readiness:
+    """`fd`, an epoll that an asyncio loop watches, is readable while the attached link has something to receive. A link
+    is attached and detached by any thread, without a call in the loop's own."""
+
+    cdef readonly int fd
+
+    def __cinit__(self) -> None:
+        self.fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.fd < 0:
+            raise OSError(errno, "epoll_create1")
+
+    def __dealloc__(self) -> None:
+        if self.fd >= 0:
+            close(self.fd)
+
+
 cdef class InlineLink:
     """`fd` is the link's socket, `splitter` what its bytes go through, `named` what windows take refusals from; the
-    `wake_fd`, an eventfd, ends the wait."""
+    `wake_fd`, an eventfd, ends the wait.
+
+    A thread that may wait calls exchange(); an asyncio loop calls send() and receive(), which do not wait, with a
+    Readiness of its own. One loop is attached at a time.
+    """
 
     cdef readonly bint is_busy
     cdef readonly bint is_wanted        # the loop's thread must have the link back
@@ -27,6 +61,7 @@ cdef class InlineLink:
     cdef readonly bytes unsent
     cdef readonly list pieces           # received, and left to the loop
     cdef int fd, wake_fd
+    cdef Readiness readiness            # of the attached loop
     cdef FrameSplitter splitter
     cdef Receiver receiver
     cdef dict named
@@ -49,8 +84,45 @@ cdef class InlineLink:
 
     def reclaim(self) -> bool:
         """Whether no thread uses it; none does from now on. Otherwise write to wake_fd."""
-        self.is_wanted = True
+        self._end()
         return not self.is_busy
+
+    def attach(self, Readiness readiness not None) -> bool:
+        """Whether the readiness is of this link from now on; not if another one is."""
+        cdef epoll_event event
+        if self.is_busy or self.is_wanted:
+            return False
+        if self.readiness is None:
+            event.events, event.data.u64 = EPOLLIN, 0
+            if epoll_ctl(readiness.fd, EPOLL_CTL_ADD, self.fd, &event) < 0:
+                return False
+            self.readiness = readiness
+        return self.readiness is readiness
+
+    def send(self, PublishWindow window not None, uint32_t handle, Readiness readiness not None) -> bool:
+        """Send what a publisher has not sent, without waiting. False: it was not sent."""
+        if not handle or not self.attach(readiness):
+            return False
+        self.uses += 1
+        self._send(window, handle)
+        return True
+
+    def receive(
+        self, PublishWindow window not None, uint32_t handle, Readiness readiness not None, list refused
+    ) -> bool:
+        """Take the acknowledgements that have come, without waiting: whether anything came. `refused` as in
+        exchange()."""
+        cdef uint8_t room[RECEIVED_MAX]
+        cdef ssize_t size
+        if self.is_busy or self.is_wanted or self.readiness is not readiness:
+            return False
+        size = recv(self.fd, room, RECEIVED_MAX, MSG_DONTWAIT)
+        if size > 0:
+            self.uses += 1
+            self._take(PyBytes_FromStringAndSize(<char *>room, size), window, handle, refused)
+        elif size == 0 or errno != EAGAIN and errno != EINTR:  # the connection has ended, as the loop is about to find out
+            self._end()
+        return size > 0
 
     def exchange(
         self, PublishWindow window not None, uint32_t handle, uint64_t number, int64_t timeout_ns, list refused
@@ -72,7 +144,14 @@ cdef class InlineLink:
         cdef Py_ssize_t sent = send_now(self.fd, frames) if frames else 0
         if sent < len(frames):
             self.unsent = frames[sent:]
-            self.is_wanted = True
+            self._end()
+
+    cdef void _end(self) noexcept:
+        """Nothing more is done with it here."""
+        self.is_wanted = True
+        if self.readiness is not None:
+            epoll_ctl(self.readiness.fd, EPOLL_CTL_DEL, self.fd, NULL)
+            self.readiness = None
 
     cdef bint _await(
         self, PublishWindow window, uint32_t handle, uint64_t number, int64_t timeout_ns, list refused
@@ -89,7 +168,7 @@ cdef class InlineLink:
             if size:
                 self._take(PyBytes_FromStringAndSize(<char *>room, size), window, handle, refused)
             else:  # the connection has ended, as the loop is about to find out
-                self.is_wanted = True
+                self._end()
         return True
 
     cdef void _take(self, bytes data, PublishWindow window, uint32_t handle, list refused) except *:
@@ -98,7 +177,7 @@ cdef class InlineLink:
             if not is_data or self.pieces or not self._acknowledge(piece, window, handle, refused):
                 self.pieces.append((is_data, piece))
         if self.pieces or self.splitter.failure:
-            self.is_wanted = True
+            self._end()
 
     cdef bint _acknowledge(self, bytes piece, PublishWindow window, uint32_t handle, list refused) except -1:
         """False if the piece has any other frame, or an invalid one."""

@@ -22,6 +22,7 @@ import msgspec
 
 from penstock.assured.client import leftover
 from penstock.assured.client.arguments import whole_number
+from penstock.assured.client.async_publishing import AsyncPublishing
 from penstock.assured.client.endpoint import AssuredEndpoint
 from penstock.assured.client.publisher import AssuredPublisher
 from penstock.assured.client.session_driver import AssuredSessionDriver
@@ -70,6 +71,7 @@ from penstock.base.decoding import msgpack_decoder
 from penstock.base.errors import LocalProtocolError, PenstockError, RemoteProtocolError, UnreachableError
 from penstock.net.core.client_session import Over
 from penstock.net.guard import Guard
+from penstock.net.live.loop_condition import LoopCondition
 from penstock.net.live.loop_thread import LoopThread
 
 MIB = 1024 * 1024
@@ -93,7 +95,7 @@ class Assured:
     ) -> None:
         self.counters = Counters("assured.client")
         self.lock = threading.RLock()  # itself, not its condition: no interrupt comes between it and its with statement
-        self.changed = threading.Condition(self.lock)
+        self.changed = LoopCondition(self.lock)
         """Notified when something was acknowledged, came, or was answered."""
 
         self._config = config
@@ -106,7 +108,7 @@ class Assured:
         self._listeners: list[Callable[[Changed], None]] = []
         self._idle: list[AssuredPublisher] = []  # for transactions
         self._error: PenstockError | None = None
-        self._is_closed = self._is_flush_due = False
+        self._is_closed = False
         self._own_thread = LoopThread("penstock-assured") if thread is None else None
         self._thread = thread or self._own_thread
         assert self._thread is not None
@@ -216,11 +218,12 @@ class Assured:
             if self._error is None:
                 self._error = error
             self.changed.notify_all()
+        self._tell_listeners(Changed())
 
     def disown(self) -> None:
         """In a forked child process: the session belongs to the parent."""
         self.lock = threading.RLock()  # another thread may have held it
-        self.changed = threading.Condition(self.lock)
+        self.changed = LoopCondition(self.lock)
         self._error = LocalProtocolError("the session is another process's", hint="open one after the fork")
         self._is_closed = True
 
@@ -236,6 +239,7 @@ class Assured:
                 return
             self._is_closed = True
             self.changed.notify_all()
+        self._tell_listeners(Changed())
         leftover.closed(self)
         assert self._thread is not None
         self._thread.start(self._running.close()).result()
@@ -253,13 +257,21 @@ class Assured:
     def tell(self, event: Event) -> None:
         """Hand an event to the loop's thread; any thread may call this."""
         if not self._is_closed:
-            self._loop.call_soon_threadsafe(self._handle, event)
+            self._loop.call_soon_threadsafe(self._running.handle, event)
 
     def flush_soon(self) -> None:
         """Something was published or settled: it goes out with what else there is by then."""
-        if not self._is_flush_due:
-            self._is_flush_due = True
+        if not self._running.is_flush_due:
+            self._running.is_flush_due = True
             self.tell(Flush())
+
+    def send_inline(self, publishing: AsyncPublishing) -> bool:
+        """Send a publisher's messages in the thread of the loop that publishes, if that is possible: whether it is."""
+        return not self.is_over and self._running.inline_commit.send(publishing)
+
+    def receive_inline(self, publishing: AsyncPublishing) -> bool:
+        """Take acknowledgements in the thread of the loop that publishes: whether any came."""
+        return not self.is_over and self._running.inline_commit.receive(publishing)
 
     def exchange(self, part: PublisherPart, number: int, until: float | None) -> bool:
         """Publish by inline commit in this thread. False if that is not possible."""
@@ -289,11 +301,16 @@ class Assured:
 
     def check(self, part: PublisherPart | FlowPart) -> None:
         """Raises why the part, or all of it, is over. With the lock."""
+        if (error := self.failure_of(part)) is not None:
+            raise error
+
+    def failure_of(self, part: PublisherPart | FlowPart) -> PenstockError | None:
+        """Why the part, or all of it, is over; None: it is not."""
         if part in self._failed and self._error is None:
-            raise self._failed[part]
-        self._check_open()
-        if part.is_closed:
-            raise LocalProtocolError("it is closed")
+            return self._failed[part]
+        if self._error is not None:
+            return self._error
+        return LocalProtocolError("it is closed") if self._is_closed or part.is_closed else None
 
     def _check_open(self) -> None:
         if self._error is not None:
@@ -302,7 +319,7 @@ class Assured:
             raise LocalProtocolError("it is closed")
 
     def listen(self, listener: Callable[[Changed], None]) -> None:
-        """Called in the loop's thread when something was acknowledged, came, or is over."""
+        """Called, mostly in the loop's thread, when something was acknowledged, came, or is over."""
         self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[Changed], None]) -> None:
@@ -351,11 +368,6 @@ class Assured:
 
     # The loop's thread
 
-    def _handle(self, event: Event) -> None:
-        if isinstance(event, Flush):
-            self._is_flush_due = False
-        self._running.handle(event)
-
     def _carry_out(self, instruction: Any) -> None:
         with self.lock:
             match instruction:
@@ -369,9 +381,11 @@ class Assured:
                     pass
             self.changed.notify_all()
         if isinstance(instruction, Changed | PartFailed | Over):
-            changed = instruction if isinstance(instruction, Changed) else Changed()
-            for listener in list(self._listeners):
-                listener(changed)
+            self._tell_listeners(instruction if isinstance(instruction, Changed) else Changed())
+
+    def _tell_listeners(self, changed: Changed) -> None:
+        for listener in list(self._listeners):
+            listener(changed)
 
     def _core_failed(self, failed: "asyncio.Future[Exception]") -> None:
         self.fail(LocalProtocolError(f"the session failed: {failed.result()!r}"))

@@ -1,6 +1,5 @@
 """An endpoint as the application uses it: received messages, and their settlement."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from types import TracebackType
@@ -51,11 +50,14 @@ class AssuredEndpoint:
                 yield message
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
-        """The same in an asyncio loop; a thread waits for it."""
+        """The same in an asyncio loop."""
+        take = self.part.inbox.next
         while not self._is_closed:
-            while (message := self.part.inbox.next()) is not None:
+            while (message := take()) is not None:
                 yield message
-            await asyncio.to_thread(self._wait, SLICE_SECONDS)
+            await self._assured.changed.wait_in_loop(self._is_ready)
+            if not self._is_closed:
+                self._assured.check(self.part)
 
     def ack(self, messages: Delivery | Iterable[Delivery], *, transaction: int = 0) -> int:
         """Acknowledge messages: the router deletes them. Return how many of the messages could be settled."""
@@ -88,6 +90,8 @@ class AssuredEndpoint:
         `as_unread`, no message does."""
         if not self._is_closed:
             self._is_closed = True
+            with self._assured.lock:
+                self._assured.changed.notify_all()
             self._assured.close_part(self.part, is_unread=as_unread)
 
     def __enter__(self) -> Self:
@@ -107,6 +111,9 @@ class AssuredEndpoint:
         if settled:
             self._assured.flush_soon()
         return settled
+
+    def _is_ready(self) -> bool:
+        return self.part.inbox.waiting > 0 or self._is_closed or self._assured.failure_of(self.part) is not None
 
     def _wait(self, timeout: float | None) -> None:
         deadline = deadline_after(timeout)

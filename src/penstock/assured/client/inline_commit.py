@@ -16,7 +16,8 @@ loop on this side, the router's loop and the journal's thread on the other.
 
 Here is the client side. While a session does nothing but publish, its link is handed over to the thread that publishes,
 which writes to the socket and reads from it (_inline_commit.pyx). Any other request reclaims the link first, and the
-loop's thread continues where the publishing thread stopped.
+loop's thread continues where the publishing thread stopped. An asyncio loop whose tasks publish gets the link in the
+same way (async_publishing.py); it does not wait in a call, but is told by a Readiness.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from penstock.assured.client._inline_commit import InlineLink
 from penstock.assured.core.session.parts import PublisherPart
@@ -32,6 +34,9 @@ from penstock.assured.wire._frames import FrameSplitter
 from penstock.base.clock import NS_PER_SECOND
 from penstock.net._tcp import Receiver
 from penstock.net.live.link import Link
+
+if TYPE_CHECKING:
+    from penstock.assured.client.async_publishing import AsyncPublishing
 
 IDLE_SECONDS = 0.02
 """An unused link is returned to the loop after this time, because no thread reads from it in the meantime."""
@@ -54,15 +59,16 @@ SPIN_NS = 300_000
 
 
 class ClientInlineCommit:
-    """Of one session. The loop's thread makes it and calls all methods but exchange(). `asked` is called in the loop's
-    thread when hand_over() would help, `returned` with the link that is back and what the publishing thread left. The
-    publishing thread calls `told` with the refused messages when it has received acknowledgements."""
+    """Of one session. The loop's thread makes it and calls all methods but exchange(), send() and receive(). `asked` is
+    called in the loop's thread when hand_over() would help, with the asyncio loop that publishes or None for a thread;
+    `returned` with the link that is back and what the publishing thread left. The publishing thread calls `told` with
+    the refused messages when it has received acknowledgements."""
 
     def __init__(
         self,
         core: Session,
         told: Callable[[PublisherPart, list[tuple[int, int, int]]], None],
-        asked: Callable[[], None],
+        asked: Callable[["AsyncPublishing | None"], None],
         returned: Callable[[Link, InlineLink], None],
     ) -> None:
         self._core = core
@@ -93,7 +99,7 @@ class ClientInlineCommit:
         """True if a thread uses the link."""
         return self._inline is not None and self._inline.is_busy
 
-    def hand_over(self, link: Link, splitter: FrameSplitter) -> None:
+    def hand_over(self, link: Link, splitter: FrameSplitter, publishing: "AsyncPublishing | None") -> None:
         if self._inline is not None or link.fd < 0:
             return
         link.pause()
@@ -102,6 +108,9 @@ class ClientInlineCommit:
         self._returned_event.clear()
         self._uses_seen = 0
         self._inline = InlineLink(self._fd, splitter, self._receiver, self._core.named, self._wake_fd)
+        if publishing is not None:
+            self._inline.attach(publishing.readiness)
+            publishing.wake()
         self._look_in(IDLE_SECONDS)
 
     def reclaim(self, *, is_crowded: bool = False) -> None:
@@ -174,16 +183,42 @@ class ClientInlineCommit:
             if inline.is_wanted or inline.is_busy:  # another thread uses the link
                 break
         if not is_done:
-            self._count()
+            self._count(None)
         return is_done
 
-    def _count(self) -> None:
+    # The thread of an asyncio loop that publishes
+
+    def send(self, publishing: "AsyncPublishing") -> bool:
+        """Send what a publisher has to send. False: the session's thread is to see to it."""
+        inline, part = self._inline, publishing.part
+        if inline is None or not inline.send(part.window, part.handle, publishing.readiness):
+            self._count(publishing)
+            return False
+        if inline.is_wanted:
+            self._call(self._look)
+        return True
+
+    def receive(self, publishing: "AsyncPublishing") -> bool:
+        """Take the acknowledgements that have come: whether there are any."""
+        inline, part = self._inline, publishing.part
+        if inline is None:
+            return False
+        refused: list[tuple[int, int, int]] = []
+        has_come = inline.receive(part.window, part.handle, publishing.readiness, refused)
+        if has_come:
+            self._told(part, refused)
+            self._core.heard(time.monotonic_ns())
+        if inline.is_wanted:
+            self._call(self._look)
+        return has_come
+
+    def _count(self, publishing: "AsyncPublishing | None") -> None:
         last, self._last = self._last, time.monotonic()
         self._streak = self._streak + 1 if self._last - last < STREAK_SECONDS else min(self._streak, 0)
         if self._streak >= STREAK:
             self._streak = 0
-            self._call(self._asked)
+            self._call(self._asked, publishing)
 
-    def _call(self, function: Callable[[], None]) -> None:
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            self._loop.call_soon_threadsafe(function)
+            self._loop.call_soon_threadsafe(function, *arguments)

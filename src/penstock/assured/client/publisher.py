@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from typing_extensions import Buffer
 
 from penstock.assured.client.arguments import FLAGS, deadline_after, payload_bytes, unfit
+from penstock.assured.client.async_publishing import AsyncPublishing
 from penstock.assured.config import Treatment
 from penstock.assured.core.session.events import Changed
 from penstock.assured.core.session.parts import PublisherPart
@@ -58,6 +59,9 @@ OUTCOMES = {
 }
 """Texts for the outcomes of messages."""
 
+ACCEPTED = {outcome: OUTCOMES[outcome] for outcome in (OUTCOME_STORED, OUTCOME_ASYNC, OUTCOME_SYNC, OUTCOME_DEGRADED)}
+"""Of these nothing need be noted."""
+
 REFUSED_KEPT = 1_024
 
 log = logger("assured.application")
@@ -78,7 +82,7 @@ class AssuredPublisher:
         self._told: set[int] = set()  # messages whose refusal publish() has raised
         self._unmatched_told = 0  # by publish()
         self._is_closed = self._has_warned = False
-        self._awaited: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[int]]] = {}
+        self._in_loops: dict[asyncio.AbstractEventLoop, AsyncPublishing] = {}
         assured.listen(self._on_changed)
 
     def publish(self, topic: str, payload: Buffer | Message, *, timeout: float | None = None, **options: object) -> str:
@@ -91,8 +95,8 @@ class AssuredPublisher:
         until = None if timeout is None else deadline_after(timeout)
         number = self._put(topic, payload, **options)  # type: ignore[arg-type]
         is_done = self._assured.exchange(self.part, number, until)
-        if self._awaited:  # some of these may have been acknowledged as well
-            self._tell_awaiting()
+        if self._in_loops:  # their messages may have been acknowledged as well
+            self._acknowledged()
         if is_done:
             return self._judged(number, self._window.outcome_of(number))
         self._assured.flush_soon()
@@ -138,40 +142,75 @@ class AssuredPublisher:
         transaction: int = 0,
     ) -> int:
         """Into the window, when there is room."""
-        put = self._window.put
+        while True:
+            number = self._put_now(topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction)
+            if number:
+                return number
+            self._await_room()
+
+    def _put_now(
+        self,
+        topic: str,
+        payload: Buffer | Message,
+        priority: int,
+        ttl_ms: int,
+        replication: Treatment,
+        model_id: int,
+        model_version: int,
+        transaction: int,
+    ) -> int:
+        """Into the window; 0: there is no room, or the session is over."""
         number = 0
         try:
             if topic not in self._checked:
                 self._check_topic(topic)
-            if isinstance(payload, Message):
-                model_id, model_version = payload.model.id, payload.version
-            content = payload if isinstance(payload, bytes) else payload_bytes(payload)
+            if isinstance(payload, bytes):
+                content = payload
+            else:
+                if isinstance(payload, Message):
+                    model_id, model_version = payload.model.id, payload.version
+                content = payload_bytes(payload)
             flags = FLAGS[replication]
             if not self._assured.is_over and self.part.has_begun:
-                number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
-            while not number:
-                if transaction and self._window.next_number - self._window.unresolved >= self._window.messages_max:
-                    raise LimitError(f"more than {self._window.messages_max} messages in a transaction")
-                self._await_room()
-                number = put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
+                number = self._window.put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
         except (OverflowError, TypeError, KeyError) as error:
             options = {"priority": priority, "ttl_ms": ttl_ms, "model_id": model_id, "model_version": model_version}
             raise unfit(error, topic, replication, **options) from None
+        if (
+            not number
+            and transaction
+            and self._window.next_number - self._window.unresolved >= self._window.messages_max
+        ):
+            raise LimitError(f"more than {self._window.messages_max} messages in a transaction")
         return number
 
-    async def publish_async(self, topic: str, payload: Buffer | Message, **options: object) -> str:
-        """publish() in an asyncio loop; any number may be waited for at a time."""
-        if not self._window.room:
-            await asyncio.to_thread(self._await_room)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[int] = loop.create_future()
-        number = self.send(topic, payload, **options)  # type: ignore[arg-type]
-        with self._assured.lock:
-            outcome = self._window.outcome_of(number)
-            if not outcome:
-                self._assured.check(self.part)
-                self._awaited[number] = (loop, future)
-        return self._judged(number, outcome or await future)
+    async def publish_async(
+        self,
+        topic: str,
+        payload: Buffer | Message,
+        *,
+        priority: int = PRIORITY_DEFAULT,
+        ttl_ms: int = 0,
+        replication: Treatment = "none",
+        model_id: int = 0,
+        model_version: int = 0,
+        transaction: int = 0,
+    ) -> str:
+        """publish() in an asyncio loop; any number may be waited for at a time. Messages of a loop are stored in the
+        order of the calls. A cancelled call's message may be stored still."""
+        in_loop = self._in_loops.get(asyncio.get_running_loop()) or self._begin_in_loop()
+        number, outcome = await in_loop.publish(
+            (topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction)
+        )
+        return ACCEPTED.get(outcome) or self._judged(number, outcome)
+
+    def _begin_in_loop(self) -> AsyncPublishing:
+        for loop, ended in list(self._in_loops.items()):
+            if ended.is_left:
+                del self._in_loops[loop]
+        begun = AsyncPublishing(self._assured, self.part, self._put_now, self._acknowledged)
+        self._in_loops[asyncio.get_running_loop()] = begun
+        return begun
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all published messages are acknowledged. False after a timeout. RefusedError if a message was
@@ -228,6 +267,9 @@ class AssuredPublisher:
             self.part.has_begun = False  # no message is added any more
             self._assured.unlisten(self._on_changed)
             self._assured.close_part(self.part)
+            for in_loop in list(self._in_loops.values()):
+                in_loop.close()
+            self._in_loops.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -253,15 +295,8 @@ class AssuredPublisher:
             self._assured.changed.wait_for(lambda: (self.part.has_begun and self._window.room > 0) or self._is_over())
             self._assured.check(self.part)
 
-    def _why_over(self) -> PenstockError | None:
-        try:
-            self._assured.check(self.part)
-        except PenstockError as error:
-            return error
-        return None
-
     def _is_over(self) -> bool:
-        return self._why_over() is not None
+        return self._assured.failure_of(self.part) is not None
 
     def _judged(self, number: int, outcome: int) -> str:
         if outcome >= OUTCOME_REFUSED:
@@ -292,23 +327,12 @@ class AssuredPublisher:
                 for runs in (self._refused, self._unflushed):
                     runs.append((first, last, outcome))
                     del runs[:-REFUSED_KEPT]
-        if self._awaited:
-            self._tell_awaiting()
+        if self._in_loops:
+            self._acknowledged()
 
-    def _tell_awaiting(self) -> None:
-        with self._assured.lock:
-            error = self._why_over()
-            for number in list(self._awaited):
-                outcome = self._window.outcome_of(number)
-                if outcome or error is not None:
-                    loop, future = self._awaited.pop(number)
-                    loop.call_soon_threadsafe(_resolve, future, outcome, error)
+    # Any thread
 
-
-def _resolve(future: "asyncio.Future[int]", outcome: int, error: PenstockError | None) -> None:
-    if future.done():
-        return
-    if outcome:
-        future.set_result(outcome)
-    elif error is not None:
-        future.set_exception(error)
+    def _acknowledged(self, by: AsyncPublishing | None = None) -> None:
+        for in_loop in list(self._in_loops.values()):
+            if in_loop is not by:
+                in_loop.changed()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.assured.client._inline_commit import InlineLink
+from penstock.assured.client.async_publishing import AsyncPublishing
 from penstock.assured.client.inline_commit import ClientInlineCommit
 from penstock.assured.core.session.events import DataReceived, End, Flush
 from penstock.assured.core.session.parts import PublisherPart
@@ -45,7 +46,11 @@ class AssuredSessionDriver:
         self.runner = self._driver.runner
         self._carry_out_rest = carry_out
         self.inline_commit = ClientInlineCommit(core, exchanged, self._hand_over_soon, self._returned)
+        self.is_flush_due = False
+        """Whether a Flush is on its way here."""
+
         self._is_hand_over_due = False
+        self._asking: AsyncPublishing | None = None  # for the link; None: a thread
         self._held_events: list[Any] = []  # until the link is back
         self._held: list[Any] = []  # instructions that came of time alone
         self._core = core
@@ -56,10 +61,17 @@ class AssuredSessionDriver:
     def handle(self, event: Any) -> None:
         """What the application wants. While the link is handed over, events wait: another thread sends what is in the
         windows."""
+        if isinstance(event, Flush):
+            if not self.is_flush_due:  # its messages were handed over with the link
+                return
+            self.is_flush_due = False
         if self.inline_commit.is_handed_over:
             self._held_events.append(event)
             self.inline_commit.reclaim(is_crowded=isinstance(event, Flush))
             return
+        self._handle(event)
+
+    def _handle(self, event: Any) -> None:
         try:
             self.runner.handle(event)
         except PenstockError as error:
@@ -72,15 +84,22 @@ class AssuredSessionDriver:
 
     # A link that is handed over
 
-    def _hand_over_soon(self) -> None:
-        """When all that is on its way has come."""
+    def _hand_over_soon(self, asking: AsyncPublishing | None) -> None:
+        """To a thread when all that is on its way has come; to a loop that publishes when nobody else waits for
+        anything."""
         self._is_hand_over_due = True
+        self._asking = asking
 
     def _hand_over(self) -> None:
-        link = self._driver.links.get(self._core.idle_link)
-        if link is not None:
-            self._is_hand_over_due = False
-            self.inline_commit.hand_over(link, self._driver.splitter(link))
+        asking = self._asking
+        self.is_flush_due = False  # first: what is published from now on has a Flush of its own
+        link = self._driver.links.get(self._core.idle_link(None if asking is None else asking.part))
+        if link is None or not link.is_clear:
+            self._handle(Flush())
+            return
+        self._is_hand_over_due = False
+        self._asking = None
+        self.inline_commit.hand_over(link, self._driver.splitter(link), asking)
 
     def _returned(self, link: Link, inline: InlineLink) -> None:
         link.write(inline.unsent)
@@ -90,7 +109,7 @@ class AssuredSessionDriver:
         self._driver.take(link, lambda: inline.pieces)
         events, self._held_events = self._held_events, []
         for event in events:
-            self.handle(event)
+            self._handle(event)
 
     # For the driver
 

@@ -176,12 +176,16 @@ class NodeMessages(ConsumerHandle):
                 yield message
 
     async def __aiter__(self) -> AsyncIterator[ReadableRecord]:
-        """Messages in an asyncio loop; a thread waits for them."""
+        """Messages in an asyncio loop. If there are none, a thread waits for them."""
         while not self._is_closed:
             while (message := self._next_ready()) is not None:
                 yield message
                 self._check()
-            await asyncio.to_thread(self._fill, SLICE_S)
+            self._fill(0.0)
+            if self._ready:
+                await asyncio.sleep(0)  # the loop's other tasks get their turn
+            else:
+                await asyncio.to_thread(self._fill, SLICE_S)
 
     def batches(self, timeout: float | None = None) -> Iterator["NodeBatch"]:
         """Batches of messages, until none comes for `timeout` seconds or the handle is closed."""

@@ -137,9 +137,12 @@ class Changes:
                 yield message
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Changes in an asyncio loop; a thread waits for them."""
+        """Changes in an asyncio loop. If there are none, a thread waits for them."""
         while not self._is_closed:
-            if (message := await asyncio.to_thread(self.next, SLICE_S)) is not None:
+            if (message := self.next(0.0)) is not None:
+                yield message
+                await asyncio.sleep(0)  # the loop's other tasks get their turn
+            elif (message := await asyncio.to_thread(self.next, SLICE_S)) is not None:
                 yield message
 
     def filter(

@@ -23,6 +23,7 @@ from penstock.base.clock import NS_PER_SECOND, Clock, SystemClock
 from penstock.base.core import Core, Tick
 from penstock.base.errors import LimitError, PenstockError
 from penstock.base.log import logger
+from penstock.base.memory import limit_allocator
 
 EVENTS_PER_TURN = 64
 EVENTS_MAX = 65_536
@@ -223,6 +224,7 @@ def run_agent(
     The first SIGINT or SIGTERM sets `stop`; main then has `stop_seconds` to shut down (status 0). A second signal,
     or the end of that time, cancels it (status 128 + the signal's number). An error is logged (status 1).
     """
+    limit_allocator()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_Agent(name, stop_seconds).run(main))
 

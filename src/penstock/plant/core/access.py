@@ -20,6 +20,7 @@ from penstock.base.errors import (
     TopicError,
     UnreachableError,
 )
+from penstock.base.free_rows import FreeRows
 from penstock.engine import control
 from penstock.engine.control import ClassName, RefusalCode, Refused
 from penstock.engine.core.metering_limits import MeteringLimits
@@ -97,7 +98,7 @@ class ConsumerAccess(AccessControl[Consumer]):
         self._classes = tuple(classes)
         self._metering = metering
         self._consumers_max = consumers_max
-        self._free = list(range(consumers_max - 1, -1, -1))
+        self._free = FreeRows(consumers_max)
         self._names: set[str] = set()
 
     @property
@@ -126,7 +127,7 @@ class ConsumerAccess(AccessControl[Consumer]):
             raise RefusalError(
                 RefusalCode.CLASS, f"this node serves none of the classes {', '.join(login.classes)}", is_final=True
             )
-        consumer = Consumer(self._free.pop(), login, host, classes)
+        consumer = Consumer(self._free.take(), login, host, classes)
         self._names.add(consumer.name)
         self.add(consumer)
         return consumer
@@ -135,7 +136,7 @@ class ConsumerAccess(AccessControl[Consumer]):
         if (consumer := self.parties.get(number)) is not None:
             super().leave(number)
             self._names.discard(consumer.name)
-            self._free.append(number)
+            self._free.give_back(number)
 
     # Requests
 

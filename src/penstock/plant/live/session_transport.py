@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from penstock.base.errors import PenstockError
+from penstock.base.free_rows import FreeRows
 from penstock.base.log import logger
 from penstock.net.live.stream import keep_little_unsent
 from penstock.plant.live._session_sender import Framing, SessionSender
@@ -32,7 +33,7 @@ class SessionTransports:
         """By session."""
 
         self._ask = ask
-        self._free = list(range(sessions_max - 1, -1, -1))
+        self._free = FreeRows(sessions_max)
         self._loop = asyncio.get_running_loop()
 
     def through(self, sock: socket.socket, protocol: asyncio.Protocol) -> asyncio.Transport:
@@ -46,7 +47,7 @@ class SessionTransports:
         except OSError:  # the connection has ended already
             sock.close()
             raise
-        session, fd = self._free.pop(), sock.fileno()
+        session, fd = self._free.take(), sock.fileno()
         transport = self.transports[session] = SessionTransport(self, session, sock, peer, protocol)
         self._do(lambda: self.session_sender.open(session, fd), transport)
         transport.begin()
@@ -70,7 +71,7 @@ class SessionTransports:
 
     def _left(self, transport: "SessionTransport") -> None:
         del self.transports[transport.session]
-        self._free.append(transport.session)
+        self._free.give_back(transport.session)
         transport.end()
 
     def _do(self, call: Callable[[], None], transport: "SessionTransport") -> None:

@@ -4,7 +4,6 @@ It runs a core in the thread of an asyncio loop, its own or one that it shares, 
 """
 
 import asyncio
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +12,7 @@ from penstock.base.counters import Counters
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.net.core.client_session import Over
 from penstock.net.guard import Guard
+from penstock.net.live.loop_condition import LoopCondition
 from penstock.net.live.loop_thread import LoopThread
 from penstock.tree.client.core.events import InfoHeard
 from penstock.tree.client.core.tree_client import TreeClient
@@ -36,7 +36,7 @@ class StreamHandle:
         self._on_infostream = on_infostream
         self._own_thread = LoopThread(f"penstock-{what}") if thread is None else None
         self._thread = thread or self._own_thread
-        self._changed = threading.Condition()
+        self._changed = LoopCondition()
         """Guards the core, and the state that the application's threads and the loop's thread share."""
         self._error: PenstockError | None = None
         self._is_closed = False

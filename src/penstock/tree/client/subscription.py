@@ -8,7 +8,6 @@ A message's `seq` is its sequence in its stream. A reader may be slow: messages 
 the agent, or are fetched from the root later.
 """
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -140,12 +139,12 @@ class StreamSubscription(StreamHandle):
                 yield message
 
     async def __aiter__(self) -> AsyncIterator[Readable]:
-        """The same for `async for`. A worker thread waits, so that the loop is not blocked."""
+        """The same for `async for`."""
         while not self._is_closed:
             while self._inbox:
                 if (message := self.next(0.0)) is not None:
                     yield message
-            await asyncio.to_thread(self._wait, SLICE_SECONDS)
+            await self._changed.wait_in_loop(lambda: self._inbox or self.is_over)
             self._check()
 
     def batches(self, timeout: float | None = None) -> Iterator[list[Readable]]:

@@ -54,10 +54,10 @@ class Tail:
 
     def packets(self) -> Iterator[Packet]:
         """The packets left by the last run, in no order; call before the first write."""
-        for data in (*(path.read_bytes() for path in self._others), self._map[:]):
-            half_size = len(data) // 2
-            for half in (data[:half_size], data[half_size:]):
-                yield from _sound(half)
+        for path in self._others:
+            data = path.read_bytes()
+            yield from _sound(data, len(data) // 2)
+        yield from _sound(self._map, self._half_size)
 
     def forget_others(self) -> None:
         """The packets in files of other sizes have been stored: remove the files."""
@@ -79,16 +79,18 @@ class Tail:
         self._map.close()
 
 
-def _sound(data: bytes) -> Iterator[Packet]:
-    """The packets from the beginning to the first invalid one."""
-    at = 0
-    while at + PACKET_HEADER_SIZE <= len(data):
-        size = int.from_bytes(data[at + PACKET_SIZE_AT : at + PACKET_SIZE_AT + 4], "little")
-        if not PACKET_HEADER_SIZE <= size <= len(data) - at:
-            return
-        try:
-            packet = decode(data[at : at + size])
-        except PacketError:
-            return
-        yield packet
-        at += size
+def _sound(data: bytes | mmap.mmap, half_size: int) -> Iterator[Packet]:
+    """The packets of both halves, of each half up to the first invalid packet. The rest is not read: the rest of a map
+    stays out of memory."""
+    for begin in (0, half_size):
+        at, end = begin, begin + half_size
+        while at + PACKET_HEADER_SIZE <= end:
+            size = int.from_bytes(data[at + PACKET_SIZE_AT : at + PACKET_SIZE_AT + 4], "little")
+            if not PACKET_HEADER_SIZE <= size <= end - at:
+                break
+            try:
+                packet = decode(data[at : at + size])
+            except PacketError:
+                break
+            yield packet
+            at += size

@@ -21,6 +21,7 @@ cdef class PublishWindow:
     cdef readonly uint64_t unresolved  # the lowest number without an outcome; next_number: none
     cdef readonly uint64_t waiting_bytes  # of messages without an outcome
     cdef readonly uint64_t refused  # total number of refused messages
+    cdef readonly uint64_t answered  # the number after the highest one with an outcome
     cdef uint64_t unsent  # the lowest number that was not sent on this link
     cdef uint32_t committing  # the transaction whose messages are not sent again; 0: none
     cdef Slot *slots

@@ -1,8 +1,13 @@
 """A publisher's messages without acknowledgement."""
 
+from collections import deque
+from typing import TypeVar
+
 from typing_extensions import Buffer
 
 from penstock.assured.wire.control import EndpointNamed
+
+T = TypeVar("T")
 
 class PublishWindow:
     """Numbers begin at `first`; at most `messages_max` messages and `bytes_max` bytes are without an outcome."""
@@ -14,6 +19,8 @@ class PublishWindow:
     next_number: int
     unresolved: int
     """The lowest number without an outcome; next_number: none."""
+    answered: int
+    """The number after the highest one with an outcome."""
     waiting_bytes: int
     refused: int
     """Total number of refused messages."""
@@ -51,6 +58,9 @@ class PublishWindow:
         """The transaction was committed or rolled back: that is the outcome of all its messages."""
     def outcome_of(self, number: int) -> int:
         """The outcome of a message; 0: none yet. Known until 65,536 later messages have one."""
+    def take_outcomes(self, awaited: dict[int, T], answered: deque[tuple[T, int, int]]) -> None:
+        """Move what is awaited, by number in ascending order, to `answered` if its message has an outcome: (what,
+        number, outcome)."""
     def full_endpoint(self, number: int) -> tuple[EndpointNamed, int] | None:
         """The full endpoint that refused a message, and its exceeded limit; None: unknown."""
     def outcome_counts(self) -> dict[int, int]:

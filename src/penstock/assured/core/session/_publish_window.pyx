@@ -266,6 +266,7 @@ cdef class PublishWindow:
         if slot.outcome:
             return
         slot.outcome = self.outcomes[number % OUTCOMES_KEPT] = outcome
+        self.answered = max(self.answered, number + 1)
         self.waiting_bytes -= slot.size
         self.refused += outcome >= OUTCOME_REFUSED
         self.told[outcome % OUTCOME_COUNT] += 1
@@ -292,6 +293,19 @@ cdef class PublishWindow:
         if number == 0 or number >= self.next_number or number + OUTCOMES_KEPT <= self.next_number:
             raise LocalProtocolError(f"the outcome of message {number} is not known here")
         return 0 if number >= self.unresolved and not self.slot(number).outcome else self.outcomes[number % OUTCOMES_KEPT]
+
+    def take_outcomes(self, dict awaited not None, object answered not None) -> None:
+        """Move what is awaited, by number in ascending order, to `answered` if its message has an outcome: (what, number,
+        outcome)."""
+        cdef uint64_t number
+        cdef list taken = []
+        for number in awaited:
+            if number >= self.answered:
+                break
+            if number < self.unresolved or self.slot(number).outcome:
+                taken.append(number)
+        for number in taken:
+            answered.append((awaited.pop(number), number, self.outcomes[number % OUTCOMES_KEPT]))
 
     def full_endpoint(self, uint64_t number) -> tuple | None:
         """The full endpoint that refused a message, and its exceeded limit; None: unknown."""

@@ -55,9 +55,14 @@ class PublisherPart:
         return self.window.next_number - self.window.unresolved
 
     @property
+    def is_plain(self) -> bool:
+        """True if it is open, without a transaction."""
+        return self.handle != 0 and not self.transaction
+
+    @property
     def is_idle(self) -> bool:
         """True if it is open, and waits for nothing."""
-        return self.handle != 0 and not self.transaction and not self.unacknowledged
+        return self.is_plain and not self.unacknowledged
 
     def frames(self) -> bytes:
         return self.window.take(self.handle) if self.handle and self.window.is_unsent else b""

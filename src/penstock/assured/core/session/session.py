@@ -153,11 +153,10 @@ class Session:
         """Called in the thread that uses the link: the router has answered, and need not be pinged."""
         self._links.hear_answer(now_ns)
 
-    @property
-    def idle_link(self) -> int:
-        """The link in use, if it has only idle publishers; otherwise 0."""
-        is_idle = not self._requests and not self._flows
-        return self._link if is_idle and all(part.is_idle for part in self._parts) else 0
+    def idle_link(self, but: PublisherPart | None = None) -> int:
+        """The link in use, if it has only idle publishers, except for one; otherwise 0."""
+        is_idle = not self._requests and not self._flows and (but is None or but.is_plain)
+        return self._link if is_idle and all(part.is_idle for part in self._parts if part is not but) else 0
 
     # Links
 

@@ -104,9 +104,9 @@ cdef class Fanout:
     cdef uint32_t _row_starts[BATCH_MAX]
     cdef uint32_t _row_sizes[BATCH_MAX]
     # Objects opened by Python
-    cdef list _free_wants
-    cdef list _free_legs
-    cdef list _free_slots
+    cdef object _free_wants
+    cdef object _free_legs
+    cdef object _free_slots
     cdef dict _slots  # by link
     cdef dict _leg_rows  # by (link, leg)
     cdef dict _leg_wants        # by row: [(subscriber, topics, condition)]

@@ -87,6 +87,7 @@ import os
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LimitError, LocalProtocolError, PacketError
+from penstock.base.free_rows import FreeRows
 from penstock.topics import Interest, InterestTable
 from penstock.tree.core.kernel.notices import LinkState, Portion, StreamState
 from penstock.tree.core.kernel.taken import PublisherProgress, Taken
@@ -146,9 +147,9 @@ cdef class Fanout:
             raise MemoryError
         self.table = InterestTable()
         self._matcher = Matcher(self.table)
-        self._free_slots = list(range(self.links_max - 1, -1, -1))
-        self._free_legs = list(range(self.legs_max - 1, -1, -1))
-        self._free_wants = list(range(self.wants_max - 1, -1, -1))
+        self._free_slots = FreeRows(self.links_max)
+        self._free_legs = FreeRows(self.legs_max)
+        self._free_wants = FreeRows(self.wants_max)
         self._slots = {}
         self._leg_rows = {}
         self._leg_wants = {}
@@ -255,7 +256,7 @@ cdef class Fanout:
                 raise LocalProtocolError(f"link {link} cannot be opened", hint="numbers are above 0 and used once")
             if not self._free_slots:
                 raise LimitError(f"{self.links_max} links are open already", hint="raise links_max")
-            slot = self._free_slots.pop()
+            slot = self._free_slots.take()
             opened = &self.link_table[slot]
             memset(opened, 0, sizeof(Link))
             queue_init(&opened.queue)
@@ -283,7 +284,7 @@ cdef class Fanout:
             self.waiting_count -= self.link_table[slot].is_waiting
             free_link(&self.link_table[slot])
             del self._slots[link]
-            self._free_slots.append(slot)
+            self._free_slots.give_back(slot)
 
     def stop(self, uint64_t link) -> None:
         """Accept nothing more from the link, and send it control frames but no packets. Makes no notice."""
@@ -337,11 +338,11 @@ cdef class Fanout:
                 raise LocalProtocolError(f"leg {leg} cannot be opened", hint="numbers are above 0 and used once")
             if not self._free_legs:
                 raise LimitError(f"{self.legs_max} legs are open already", hint="raise legs_max")
-            row = self._free_legs.pop()
+            row = self._free_legs.take()
             try:
                 self._leg_wants[row] = self.add_wants(row, wants)
             except BaseException:
-                self._free_legs.append(row)
+                self._free_legs.give_back(row)
                 raise
             self.legs[row] = Leg(leg, slot, self.link_table[slot].legs, is_live, found, found.done)
             self.link_table[slot].legs = row + 1
@@ -385,7 +386,7 @@ cdef class Fanout:
             at = &self.legs[at[0] - 1].next
         at[0] = self.legs[row].next
         memset(&self.legs[row], 0, sizeof(Leg))
-        self._free_legs.append(row)
+        self._free_legs.give_back(row)
         return 0
 
     cdef list add_wants(self, uint32_t row, wants):
@@ -398,7 +399,7 @@ cdef class Fanout:
         try:
             for topics, each in parsed:
                 condition = each
-                subscriber = self._free_wants.pop()
+                subscriber = self._free_wants.take()
                 added.append((subscriber, topics, condition))
                 self.wants[subscriber].leg = row
                 self.wants[subscriber].terms = NULL
@@ -414,7 +415,7 @@ cdef class Fanout:
     cdef int drop_wants(self, list rows) except -1:
         for subscriber, _, _ in rows:
             self.table.remove_subscriber(subscriber)
-            self._free_wants.append(subscriber)
+            self._free_wants.give_back(subscriber)
         return 0
 
     # Packets from the history
