@@ -54,7 +54,7 @@ def test_queues_are_made_filled_listed_and_drained(tmp_path: Path) -> None:
             ("one", 7, True), ("two", 7, True)
         ]  # fmt: skip
         done("queue", "delete", place, "fills")
-        assert "no queue" in refused("queue", "show", place, "fills")
+        assert "unknown queue" in refused("queue", "show", place, "fills")
         assert "no endpoint" in refused("queue", "drain", place, "fills")
 
         page = router.router.node.url.removeprefix("http://")
@@ -270,7 +270,7 @@ def test_what_becomes_of_too_much_and_who_decides_is_said_in_commands(tmp_path: 
         done("queue", "create", place, "full", "full.>", "--bytes-max", 20)
         told = refused("queue", "publish", place, "full.x", "a text that is too long for it")
         assert "message 1 was refused: endpoint 'full' is full: 20 bytes (bytes_max)" in told
-        assert "1 message looked at\n" in done("queue", "drain", place, "few", "--keep").stderr
+        assert "1 message browsed\n" in done("queue", "drain", place, "few", "--keep").stderr
         assert router.router._core.tables.publishers.outcome_counts()[OUTCOME_DEGRADED] == 1
         assert "synchronous" in refused("queue", "publish", place, "few.x", "--replication", "some")
 

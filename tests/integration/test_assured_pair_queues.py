@@ -66,9 +66,9 @@ def test_a_router_that_stands_by_changes_nothing_and_says_so(tmp_path: Path) -> 
         looked = run_here("queue", "list", standby)
         assert "orders: 1 message" in looked.stdout
         assert " 0 unsettled" in looked.stdout
-        assert f"{standby} stands by" in looked.stderr
-        assert "stands by" in run_here("queue", "show", standby, "orders").stderr
-        assert "stands by" not in run_here("queue", "list", pair.one.place).stderr
+        assert f"{standby} is the standby" in looked.stderr
+        assert "is the standby" in run_here("queue", "show", standby, "orders").stderr
+        assert "is the standby" not in run_here("queue", "list", pair.one.place).stderr
         (orders,) = (each for each in pair.two.status().endpoints if each.endpoint.name == "orders")
         assert (orders.messages, orders.unsettled) == (1, 0)
 

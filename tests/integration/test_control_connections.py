@@ -207,7 +207,7 @@ def test_an_oversized_frame_ends_the_connection_with_an_explanation() -> None:
             with pytest.raises(LocalProtocolError):
                 await connection.send(Say("x" * 200_000))  # ours refuses to send it, and lives on
             await connection.send(Say("x" * 5_000))  # allowed here, too long there
-            with pytest.raises(RefusedError, match="at most 1000"):
+            with pytest.raises(RefusedError, match="the limit is 1000"):
                 await connection.receive()
             await connection.close()
             await until(lambda: server.counters.by_cause("connections_closed") == {"length": 1})

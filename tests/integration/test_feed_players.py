@@ -289,5 +289,5 @@ def test_a_day_is_played_at_its_pace_until_its_end() -> None:
 def test_beyond_this_machine_a_password_is_needed(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="need a password"):
         SoupPlayer(PlayerConfig(protocol="soupbintcp", host="0.0.0.0"))
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="cannot read the password"):
         SoupPlayer(PlayerConfig(protocol="soupbintcp", username="alice", password_file=str(tmp_path / "none")))

@@ -255,7 +255,7 @@ def test_the_commands_and_spark_log_in(scene: Scene) -> None:
     remote = JournalPlace(place, admin=scene.url, credentials=scene.credentials("alice"))
     assert remote.measure() == JournalPlace(str(scene.journal)).measure()
     assert sum(len(batch.rows) for batch in remote.read(1, RECORDS)) == RECORDS
-    with pytest.raises(ConfigurationError, match="belong together"):
+    with pytest.raises(ConfigurationError, match="require each other"):
         JournalPlace(place, admin=scene.url).measure()
 
 

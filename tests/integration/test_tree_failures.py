@@ -179,7 +179,7 @@ def test_a_cycle_in_a_document_is_refused(tmp_path: Path) -> None:
         '[[agent]]\nname = "one"\nparent = "127.0.0.1:7431"\ncontrol.port = 7430\n'
         '[[agent]]\nname = "two"\nparent = "127.0.0.1:7430"\ncontrol.port = 7431\n'
     )
-    with pytest.raises(ConfigurationError, match="above each other: one - two - one"):
+    with pytest.raises(ConfigurationError, match="form a cycle: one - two - one"):
         check_files(Plant.load(path))
 
 

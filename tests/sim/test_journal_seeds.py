@@ -50,7 +50,7 @@ def test_a_seed_replays_exactly() -> None:
 def test_the_seeds_reach_every_kind_of_trouble() -> None:
     summaries = [run_journal_seed(seed, seconds=1.5) for seed in range(12)]
     troubles = ("crashes", "kills", "full_disks", "syncs_failed", "writes_torn", "segments_created", "segments_removed")
-    for name in (*troubles, "records_brought_alone"):
+    for name in (*troubles, "records_committed_inline"):
         assert sum(getattr(each, name) for each in summaries) > 0, name
 
 
