@@ -52,7 +52,7 @@ class AsyncPublishing:
         """Whether the loop has ended."""
         return self._loop.is_closed()
 
-    def publish(self, message: tuple[Any, ...]) -> Acknowledgement:
+    def publish(self, *message: Any) -> Acknowledgement:
         """Publish the message of these arguments of `put`, after all earlier ones."""
         future = Acknowledgement(self._loop)
         number = 0 if self._waiting else self._put(*message)

@@ -200,7 +200,7 @@ class AssuredPublisher:
         order of the calls. A cancelled call's message may be stored still."""
         in_loop = self._in_loops.get(asyncio.get_running_loop()) or self._begin_in_loop()
         number, outcome = await in_loop.publish(
-            (topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction)
+            topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction
         )
         return ACCEPTED.get(outcome) or self._judged(number, outcome)
 
