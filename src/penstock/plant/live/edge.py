@@ -102,7 +102,7 @@ class EdgeSessions:
     async def watch_stuck(self) -> None:
         """End sessions that accept no data, until cancelled."""
         sender, patience_ns = self._transports.session_sender, self._config.stuck_ms * NS_PER_MS
-        error = LimitError(f"the connection took nothing for {self._config.stuck_ms} ms")
+        error = LimitError(f"the connection accepted no data for {self._config.stuck_ms} ms")
         while True:
             await asyncio.sleep(STUCK_CHECK_SECONDS)
             stuck = self._data.ask(lambda: sender.stuck(time.monotonic_ns() - patience_ns))

@@ -932,7 +932,7 @@ cdef class Fanout:
         cdef uint32_t size
         if not publisher.id or link.is_waiting or self.intake is None or self.intake.state != INTAKE_OPEN:
             return
-        if publisher.acknowledged == publisher.through:
+        if publisher.acknowledged == publisher.through or self.intake.frame_size == 0:
             return
         frame = self.intake.acknowledge(publisher.through, &size)
         if link.queue.control_end - link.queue.control_begin + size > self.control_size_max:

@@ -42,7 +42,7 @@ cdef class Intake:
     cdef MessageView _messages[ROWS_MAX]
     cdef uint8_t *_extensions  # of the message under construction
     cdef uint8_t *_frame  # of an acknowledgement, with its number at `_number_at`
-    cdef uint32_t _frame_size
+    cdef uint32_t frame_size  # 0: the tail alone does not suffice for an acknowledgement
     cdef uint32_t _number_at
 
     # Return the number of bytes taken of these packets: those before the first exceptional one. The result is `fresh`,

@@ -30,7 +30,8 @@ LARGEST_NUMBER = b"\xcf" + b"\xff" * 8
 cdef class Intake:
     """`topics` has each stream's topics, with the stream as subscriber; all of this is only changed with the
     fan-out's mutex. `wall_offset_ns` is the wall clock minus the clock of the packets' receive times.
-    `acknowledgement` is the frame that acknowledges number 2**64 - 1 to a publisher that asks for it at once."""
+    `acknowledgement` is the frame that acknowledges number 2**64 - 1 to a publisher that asks for it at once; empty if the
+    tail alone does not suffice for an acknowledgement."""
 
     def __cinit__(
         self, uint64_t tree_id, uint32_t term, topics, TailMemory tail not None, int64_t wall_offset_ns,
@@ -41,13 +42,14 @@ cdef class Intake:
         self.tail = tail
         self.wall_offset_ns = wall_offset_ns
         self._topics = Matcher(topics)
-        self._number_at = acknowledgement.index(LARGEST_NUMBER) + 1
+        if acknowledgement:
+            self._number_at = acknowledgement.index(LARGEST_NUMBER) + 1
         self._extensions = <uint8_t *>malloc(packet_size_max)
-        self._frame = <uint8_t *>malloc(len(acknowledgement))
+        self._frame = <uint8_t *>malloc(max(len(acknowledgement), 1))
         if self._extensions is NULL or self._frame is NULL:
             raise MemoryError
-        self._frame_size = len(acknowledgement)
-        memcpy(self._frame, <const uint8_t *>acknowledgement, self._frame_size)
+        self.frame_size = len(acknowledgement)
+        memcpy(self._frame, <const uint8_t *>acknowledgement, self.frame_size)
 
     def __dealloc__(self):
         free(self._extensions)
@@ -133,7 +135,7 @@ cdef class Intake:
         cdef int number
         for number in range(8):
             frame[self._number_at + number] = <uint8_t>(through >> (56 - 8 * number))
-        size[0] = self._frame_size
+        size[0] = self.frame_size
         return frame
 
     cdef bint is_due(self, int64_t now_ns) noexcept nogil:

@@ -31,9 +31,11 @@ class IntakeGate:
     def begin_term(self, tree_id: int, term: int, topics: InterestTable, wall_offset_ns: int) -> None:
         """The agent is the root in a new term; the gate is closed. `topics` changes only under the fan-out's mutex."""
         self.end()
-        if self._tail is not None and self._environment.config.persist == "written":
+        config = self._environment.config
+        if self._tail is not None and config.persist == "written":
             self._is_used = True
-            acknowledgement = encode_frame(TREE.encode(Published(U64_MAX), MESSAGE_SIZE_MAX))
+            suffices = config.replicate != "synchronous"  # otherwise the standby must have a message, too
+            acknowledgement = encode_frame(TREE.encode(Published(U64_MAX), MESSAGE_SIZE_MAX)) if suffices else b""
             self._fanout.use_intake(Intake(tree_id, term, topics, self._tail, wall_offset_ns, acknowledgement))
 
     def end(self) -> None:
