@@ -25,6 +25,7 @@ from penstock.base.errors import (
 from penstock.net import ControlConnection, ControlProtocol, ControlServer, Secret, Version, connect_control
 from penstock.net.config import ControlConfig
 from penstock.net.core.framing import encode_frame
+from penstock.net.live.loop_thread import LoopThread
 from unit.net_kit import ECHO, NEWER, SECRET, Later, Number, Say, echo, run, until
 
 QUICK = ControlConfig(handshake_ms=2_000, write_ms=200, write_size_max=4_096, message_size_max=100_000, linger_ms=200)
@@ -468,3 +469,17 @@ def test_connections_in_a_tls_handshake_count_and_keep_nobody_out(certificate: P
         await writer.wait_closed()
 
     run(main())
+
+
+def test_a_loop_that_is_closed_leaves_no_socket_open() -> None:
+    thread = LoopThread("test")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        try:
+            for _ in range(20):
+                thread.start(connect_control(ECHO, "127.0.0.1", port, node="client", config=QUICK))
+            peer, _ = silent.accept()  # at least one is connected, and waits for an answer
+            with peer:
+                assert peer.recv(1)
+        finally:
+            thread.close()  # raises OSError if a socket is open

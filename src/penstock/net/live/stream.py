@@ -174,16 +174,19 @@ class StreamConnection(Generic[M, P]):
 
     async def _run(self) -> None:
         """Run from the first byte until the socket is closed."""
-        self._runner.handle(Connected())
-        reading = asyncio.get_running_loop().create_task(self._read())
-        reading.add_done_callback(self._on_reading_done)
-        losing = asyncio.get_running_loop().create_task(self._notice_loss())
-        await self._over.wait()
-        reading.cancel()
-        await asyncio.wait([reading])
-        self._runner.stop()
-        await self._linger()
-        await losing
+        try:
+            self._runner.handle(Connected())
+            reading = asyncio.get_running_loop().create_task(self._read())
+            reading.add_done_callback(self._on_reading_done)
+            losing = asyncio.get_running_loop().create_task(self._notice_loss())
+            await self._over.wait()
+            reading.cancel()
+            await asyncio.wait([reading])
+            self._runner.stop()
+            await self._linger()
+            await losing
+        finally:
+            self._writer.transport.abort()  # closed already, unless the loop is being closed and cancels all tasks
 
     async def _read(self) -> None:
         while True:
