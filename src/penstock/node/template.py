@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import os
 import select
 import signal
@@ -62,8 +63,8 @@ class ForkedProcess:
 
     def __init__(self, pid: int, pidfd: int, stdin: int, stdout: int, status: int) -> None:
         self.pid = pid
-        self.stdin = os.fdopen(stdin, "wb", buffering=0)
-        self.stdout = os.fdopen(stdout, "rb", buffering=0)
+        self.stdin = io.FileIO(stdin, "w")
+        self.stdout = io.FileIO(stdout)
         self.returncode: int | None = None
         self._pidfd = pidfd
         self._status = status
