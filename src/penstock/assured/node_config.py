@@ -67,7 +67,7 @@ class LivePairConfig(PairConfig, frozen=True, kw_only=True):
 
     link: PairAccess = PairAccess()
     clients: str = ""
-    """host:port where clients connect to the other router: this router's clients are told of it."""
+    """host:port where clients connect to the other router. This router sends the address to its clients."""
 
     silence_ms: Annotated[int, msgspec.Meta(ge=200, le=3_600_000)] = 5_000
     """Silence after which the other router counts as dead and is dialled again."""

@@ -26,7 +26,7 @@ class Refusals:
         self._entries: dict[tuple[str, str, str], Repeated] = {}
 
     def is_first(self, caller: Caller, action: str, error: PenstockError, now_ns: int) -> bool:
-        """True if the refusal is to be logged now; otherwise it is counted."""
+        """True if this refusal should be logged now; refusals that are not logged are counted."""
         key = (caller.client, action, error.code)
         if key not in self._entries and len(self._entries) >= ENTRIES_MAX:
             caller = caller._replace(client=OTHERS)

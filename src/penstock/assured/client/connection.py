@@ -191,7 +191,7 @@ class Assured:
 
     @property
     def router(self) -> str:
-        """The name of the router that serves this session; empty if there is none at the moment."""
+        """The name of the router that serves this session; empty while no router serves the session."""
         welcome = self._core.welcome
         return "" if welcome is None else welcome.router
 

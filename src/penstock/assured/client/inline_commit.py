@@ -17,7 +17,7 @@ loop on this side, the router's loop and the journal's thread on the other.
 Here is the client side. While a session does nothing but publish, its link is handed over to the thread that publishes,
 which writes to the socket and reads from it (_inline_commit.pyx). Any other request reclaims the link first, and the
 loop's thread continues where the publishing thread stopped. An asyncio loop whose tasks publish gets the link in the
-same way (async_publishing.py); it does not wait in a call, but is told by a Readiness.
+same way (async_publishing.py): the loop does not wait in a call, because a Readiness wakes the loop.
 """
 
 import asyncio

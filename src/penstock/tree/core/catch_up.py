@@ -181,7 +181,7 @@ class CatchUp:
     def _is_interrupted(self, leg: ChildLeg) -> bool:
         """True if the child is an agent, and another of its legs of the stream left live. Agents accept whatever comes
         live on a link: if this leg were live, the child would take its packets, and drop what the other leg missed as
-        old. The child is told, closes all legs of the stream, and asks again."""
+        old. A message informs the child, which closes all legs of the stream and asks again."""
         child = self._children[leg.link]
         others = (each for each in child.legs.values() if each is not leg and each.stream == leg.stream)
         return child.is_agent and any(map(self.has_left_live, others))
