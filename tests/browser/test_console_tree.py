@@ -77,7 +77,10 @@ def test_a_tree_is_published_on_moved_and_heals(visits: Visits, tree: Tree) -> N
     expect(node(boss, "mid-1")).to_have_class("node is-bad aged")
     expect(leaf).to_have_attribute("data-parent", "mid-2")
     expect(link(boss, "mid-2", "leaf-1")).to_have_attribute("data-state", "up")
-    expect(boss.locator("#topology-state")).to_contain_text("leaf-1 is now below mid-2")
+    leaf.click()  # without a chosen node, the panel lists the last changes
+    changes = boss.locator("#node-panel")
+    expect(changes).to_contain_text("mid-1 has lost root")
+    expect(changes).to_contain_text("leaf-1 is now below mid-2")
     go_to(boss, "Infostream")
     boss.get_by_label("Show what contains").fill("to leaf-1")
     expect(boss.locator("#infostream-table tbody tr").filter(has_text="mid-1").filter(has_text="load")).to_be_visible()

@@ -1,5 +1,6 @@
 """A root's disk: full for a while, with room for the newest messages only, and with slow syncs."""
 
+import math
 import resource
 from pathlib import Path
 
@@ -12,6 +13,13 @@ from penstock.tree.config import StreamConfig
 from waiting import wait_until
 
 COUNT = 3_000
+
+
+def stored_bytes(segments: Path) -> float:
+    try:
+        return sum(each.stat().st_size for each in segments.glob("*.journal"))
+    except FileNotFoundError:  # a segment was removed meanwhile
+        return math.inf
 
 
 @pytest.mark.spec("TREE-5")
@@ -49,6 +57,8 @@ def test_what_the_root_keeps_no_longer_is_told(tmp_path: Path) -> None:
         assert source.flush(60)
         appended = root.agent._core.sequencer._appended  # the journal follows the acknowledgement
         wait_until(lambda: 20_000 in appended.values(), "the journal of the root")
+        segments = tmp_path / "root" / "streams" / "1-md"
+        wait_until(lambda: stored_bytes(segments) <= 65_536, "the removal of the oldest segments")
         with Reader(root.place, since=5) as reader:
             got = reader.wait_for(20_000)
             (receipt,) = reader.stream.losses
