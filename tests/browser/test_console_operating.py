@@ -1,4 +1,4 @@
-"""An operator at work in a real browser: a node is killed, is seen to fail, and comes back."""
+"""An operator's work in a real browser: a node is killed, shown as failed, and recovers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from penstock.node.running import RunningPlant
 
 @contextmanager
 def supervised(console: RunningConsole, *names: str) -> Iterator[RunningPlant]:
-    """These nodes of the console's plant as processes, which are started again when they die."""
+    """These nodes of the console's plant as processes, which are restarted when they die."""
     with RunningPlant(Plant.load(console.directory / "plant.toml"), log_level="ERROR") as running:
         assert running.start_nodes(names), running.faults
         with supervising(running):
@@ -25,7 +25,7 @@ def supervised(console: RunningConsole, *names: str) -> Iterator[RunningPlant]:
 
 
 @pytest.mark.spec("TREE-9")
-def test_a_node_that_is_killed_is_seen_to_fail_and_to_come_back(visits: Visits, tmp_path: Path) -> None:
+def test_a_killed_node_is_shown_as_failed_and_then_recovers(visits: Visits, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     more = f'[[filter]]\nname = "sieve"\ncontrol.port = {port}\nadmin.credentials = "nodes.toml"\n'
     write_private(tmp_path / "nodes.toml", f'client = "nodes"\nsecret = "{SECRETS["nodes"]}"\n'.encode())
