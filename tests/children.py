@@ -1,4 +1,4 @@
-"""Processes that tests start besides the product's: they import what the tests import."""
+"""Processes that tests start besides the product's: they can import the tests' modules."""
 
 import os
 import sys
