@@ -135,5 +135,5 @@ def test_a_closed_session_says_so(tmp_path: Path) -> None:
             lambda: queue.take(256),
         )
         for call in calls:
-            with pytest.raises(PenstockError, match="it is closed"):
+            with pytest.raises(PenstockError, match="is closed"):
                 call()

@@ -165,7 +165,7 @@ class ArchiveSchemaError(ArchiveError):
 
 
 class ArchiveUnsettledError(ArchiveError):
-    """A commit was made, or may have been made, and is not completed; opening the archive for writing completes it."""
+    """A commit is incomplete, or may be; opening the archive for writing completes it."""
 
     code = "archive-unsettled"
 

@@ -2,8 +2,8 @@
 
 
 class FreeRows:
-    """Rows 0 to `count` - 1. Rows that were in use are given out again first, so that the memory of others stays
-    unused."""
+    """Rows 0 to `count` - 1. Returned rows are assigned again first, so that the memory of unused rows stays
+    untouched."""
 
     def __init__(self, count: int) -> None:
         self._unused = 0
@@ -14,7 +14,7 @@ class FreeRows:
         return self._count - self._unused + len(self._given_back)
 
     def take(self) -> int:
-        """A free row. There must be one."""
+        """Return a free row; one must exist."""
         if self._given_back:
             return self._given_back.pop()
         if self._unused == self._count:

@@ -1,4 +1,4 @@
-"""How the C library keeps the memory of a node."""
+"""Settings of the C library's memory allocator for nodes."""
 
 import ctypes
 
@@ -8,7 +8,7 @@ MAPPED_FROM = 1024 * 1024
 
 
 def limit_allocator() -> None:
-    """Keep what is allocated and not yet used out of memory.
+    """Configure the allocator so that unused allocations take no memory.
 
     By default, each thread has an arena that never shrinks, and after large blocks were freed, later ones come from the
     heap, where calloc() writes to all of their pages. Before the first thread starts.

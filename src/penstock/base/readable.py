@@ -1,16 +1,16 @@
-"""Texts of strangers made fit to be read, without anything that a terminal would obey."""
+"""Escape control characters in untrusted text before it is shown on a terminal."""
 
 import re
 
 CONTROL = re.compile("[\x7f-\x9f]")
-"""Control characters that JSON may hold as they are."""
+"""Control characters that JSON may contain unescaped."""
 
 
 def printable(text: str) -> str:
-    """The text, if it can do no harm to a terminal; else with its control characters escaped."""
+    """Return the text unchanged if it is printable, else with escapes."""
     return text if text.isprintable() else repr(text)
 
 
 def harmless_json(text: str) -> str:
-    """The same JSON, in which no control character is left."""
+    """Return the same JSON with all control characters escaped."""
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -45,13 +45,13 @@ def run() -> Iterator[Result]:
         "adapter_ns_p50",
         p50_ns,
         "ns",
-        against="sending one such packet alone, median",
+        against="sending a single packet of this size, median",
         against_value=bare_ns,
         conditions=(
             f"one adapter process, its data thread spinning on one of {len(cores)} cores; {MESSAGES} ITCH messages in "
-            f"MoldUDP64 packets of one, {RATE} a second on lines A and B, loopback multicast; from when all the "
-            "stream's sockets have been read, the datagram's own and then the others, to after the send, with those "
-            "told that take the messages here as well"
+            f"MoldUDP64 packets of one message, {RATE} per second on lines A and B, loopback multicast; from the "
+            "read of all sockets of the stream, the datagram's own socket first, until the messages are sent and "
+            "local subscribers notified"
         ),
     )
 

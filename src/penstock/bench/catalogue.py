@@ -28,36 +28,37 @@ BENCHES = {
     for bench in (
         Bench(
             "assured.bench",
-            "message routers: acknowledgements from the disk, recovery, beside redis-server and RabbitMQ",
+            "message routers: acknowledgements from disk, and recovery, compared with redis-server and RabbitMQ",
         ),
-        Bench("codec", "packets encoded and decoded in batches, beside a bare copy of the same bytes"),
-        Bench("engine.bench", "updates to many consumers by class, one of them stopped or slow, beside pyzmq"),
+        Bench("codec", "packets encoded and decoded in batches, compared with a copy of the same bytes"),
+        Bench("engine.bench", "updates to many consumers by class, one of them stopped or slow, compared with pyzmq"),
         Bench(
             "failover.bench",
-            "kill -9 and pauses of adapters, edge cache, filter module, tree agents and routers: what clients miss",
+            "kill -9 and pauses of adapters, edge cache, filter module, tree agents and routers: gaps at clients",
         ),
-        Bench("feed", "source messages converted, and a feed adapter from a datagram in to the packets out"),
+        Bench("feed", "source messages converted, and a feed adapter from a received datagram to the sent packets"),
         Bench(
             "filter.bench",
-            "messages evaluated by a filter module, and the cost of an unwanted message, beside bare receiving",
+            "messages evaluated by a filter module, and the cost of an unwanted message, compared with bare receiving",
         ),
         Bench(
             "frontdoor.bench",
-            "the public API: one publish() and one `for` step per message, beside pyzmq and nats-server",
+            "the public API: one publish() and one `for` step per message, compared with pyzmq and nats-server",
         ),
-        Bench("journal", "records appended and on the disk, beside bare writes and fdatasyncs"),
-        Bench("match", "topics matched against a million interests, beside bare random memory accesses"),
-        Bench("model", "a field read from Python, beside struct.unpack_from"),
+        Bench("journal", "records appended and synced, compared with bare writes and fdatasyncs"),
+        Bench("match", "topics matched against a million interests, compared with random memory accesses"),
+        Bench("model", "a field read from Python, compared with struct.unpack_from"),
         Bench(
-            "pipeline.bench", "the pipeline on Spark: rows from journals and feeds, tables, books, beside Spark alone"
+            "pipeline.bench",
+            "the pipeline on Spark: rows from journals and feeds, tables, books, compared with Spark alone",
         ),
-        Bench("predicate", "a filter expression over records, beside numpy"),
-        Bench("region", "a record read while another process overwrites it, beside the same at rest"),
-        Bench("ring", "messages from one process to another, beside pyzmq and iceoryx2"),
+        Bench("predicate", "a filter expression over records, compared with numpy"),
+        Bench("region", "a record read while another process overwrites it, compared with a record at rest"),
+        Bench("ring", "messages from one process to another, compared with pyzmq and iceoryx2"),
         Bench(
             "tree.bench",
-            "streams through a tree of agents: rate, latency, a killed parent, filters, beside nats-server",
+            "streams through a tree of agents: rate, latency, a killed parent, filters, compared with nats-server",
         ),
-        Bench("udp", "publisher and receiver on loopback multicast, beside a bare loop and pyzmq over tcp"),
+        Bench("udp", "publisher and receiver on loopback multicast, compared with a bare loop and pyzmq over tcp"),
     )
 }

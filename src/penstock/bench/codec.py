@@ -15,8 +15,8 @@ PAYLOAD_SIZE = 128
 PACKET_SIZE_MAX = 8_972
 GROUP = parse_group("239.1.2.3")
 CONDITIONS = (
-    f"one core, batches of {PACKET_COUNT} packets, {MESSAGES_PER_PACKET} messages a packet, "
-    f"{PAYLOAD_SIZE}-byte payloads, packets of at most {PACKET_SIZE_MAX} bytes, checksums made and verified"
+    f"one core, batches of {PACKET_COUNT} packets, {MESSAGES_PER_PACKET} messages per packet, "
+    f"{PAYLOAD_SIZE}-byte payloads, packets of at most {PACKET_SIZE_MAX} bytes, checksums computed and verified"
 )
 
 

@@ -38,10 +38,10 @@ def convert_messages_per_s() -> Result:
         "convert_messages_per_s",
         count / seconds[ROUNDS // 2],
         "1/s",
-        against="a bare copy of the messages that come out",
+        against="a copy of the output messages",
         against_value=copies_per_s,
-        conditions=f"an ITCH file of {SYMBOLS} symbols and {day_size >> 20} MiB (page cache) read and converted, "
-        f"{count} source messages into {made} of {size // made} bytes with their origin, table itch, one core",
+        conditions=f"an ITCH file of {SYMBOLS} symbols and {day_size >> 20} MiB (page cache), read and converted, "
+        f"{count} source messages to {made} messages of {size // made} bytes with ORIGIN, table itch, one core",
     )
 
 

@@ -65,7 +65,7 @@ class Host:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Sockets, threads and processes created by this thread meanwhile belong to the host."""
+        """Inside this context, sockets, threads and processes created by this thread belong to the host."""
         with entered(self.namespace):
             yield
 
@@ -89,7 +89,7 @@ class Host:
         return int(found[1]) if found else 0
 
     def cut(self) -> None:
-        """Disconnect the cable; datagrams sent meanwhile are lost."""
+        """Disconnect the cable inside this context; datagrams sent in between are lost."""
         run("ip", "-n", self.switch, "link", "set", self.port, "down")
 
     def mend(self) -> None:
@@ -174,7 +174,7 @@ def _remove_orphans() -> None:
 
 @contextmanager
 def entered(namespace: str) -> Iterator[None]:
-    """Move this thread, and the threads and processes that it starts, into the namespace meanwhile."""
+    """Inside this context, this thread and the threads and processes that it starts run in the namespace."""
     before = _opened(Path(f"/proc/self/task/{threading.get_native_id()}/ns/net"))
     try:
         there = _opened(NAMESPACES / namespace)

@@ -65,7 +65,9 @@ def run() -> Iterator[Result]:
         conditions=f"{CONDITIONS}; one at a time: append and commit",
     )
     yield _ratio("single_ratio_to_fdatasync", rates[0], rates[1], "a bare file that grows with every append")
-    yield _ratio("single_ratio_to_preallocated", rates[0], rates[4], "a bare file with room allocated ahead, as ours")
+    yield _ratio(
+        "single_ratio_to_preallocated", rates[0], rates[4], "a bare file with preallocated space, like the journal's"
+    )
 
 
 def _ratio(metric: str, ours: list[float], theirs: list[float], what: str) -> Result:
@@ -76,7 +78,7 @@ def _ratio(metric: str, ours: list[float], theirs: list[float], what: str) -> Re
         "",
         against="",
         against_value=0.0,
-        conditions=f"{CONDITIONS}; one at a time, the median of the rounds' ratios to {what}",
+        conditions=f"{CONDITIONS}; one at a time; the median of the rounds' ratios to {what}",
     )
 
 

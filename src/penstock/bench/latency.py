@@ -20,9 +20,9 @@ MESSAGES_PER_ROUND = 2_000
 WARM_UP = 200
 
 CONDITIONS = (
-    "by an absolute schedule, spinning reader, from the call that sends to the return of the call that receives, "
-    f"median of {ROUNDS} rounds of {MESSAGES_PER_ROUND}, transports in turn; pyzmq PUSH/PULL, not pinned and yielding "
-    "while it waits because of its own threads"
+    "by an absolute schedule, spinning reader, from the sending call to the return of the receiving call, "
+    f"median of {ROUNDS} rounds of {MESSAGES_PER_ROUND}, alternating transports; pyzmq PUSH/PULL, not pinned and "
+    "yielding while it waits, because it has threads of its own"
 )
 
 

@@ -25,7 +25,7 @@ def run() -> Iterator[Result]:
         "ns",
         against="struct.unpack_from of the same price, divided by its power of ten",
         against_value=_best_ns(lambda: _unpack(unpack, record, field.offset, power)) - idle,
-        conditions=f"message.bid_price of a quote, best of {ROUNDS} rounds of {READS_PER_ROUND}, empty loop taken off",
+        conditions=f"message.bid_price of a quote, best of {ROUNDS} rounds of {READS_PER_ROUND}, minus an empty loop",
     )
 
 

@@ -40,15 +40,15 @@ def run() -> Iterator[Result]:
         orders.send("stop")
     conditions = (
         f"a record of {PAYLOAD_SIZE} bytes read from Python while another Python process overwrites it "
-        f"{rate:,.0f} times/s; median of {ROUNDS} rounds of {TIMED_READS} reads timed one by one, the clock's own time "
-        f"taken off"
+        f"{rate:,.0f} times/s; median of {ROUNDS} rounds of {TIMED_READS} reads timed one by one, without the time of "
+        f"the clock"
     )
     yield result(
         "region",
         "read_ns_p50",
         busy_ns,
         "ns",
-        against="the same while nobody writes",
+        against="the same without a writer",
         against_value=quiet_ns,
         conditions=conditions,
     )
@@ -59,7 +59,7 @@ def run() -> Iterator[Result]:
         "reads",
         against="reads",
         against_value=READS,
-        conditions=f"{conditions}; torn: of {READS} reads in batches, those that mix two updates",
+        conditions=f"{conditions}; torn: the number of {READS} batched reads that mix two updates",
     )
 
 

@@ -40,7 +40,7 @@ EVENT_SPACE = PAYLOAD_SIZE + 24
 
 CONDITIONS = f"{BETWEEN_PROCESSES}; latencies: {RATE} messages/s {latency.CONDITIONS}"
 FLOOD_CONDITIONS = (
-    f"throughput: {FLOOD} messages as fast as they go, coalesced by {FLOOD_ROWS}, in a ring that has room for all, "
+    f"throughput: {FLOOD} messages at full speed, in groups of {FLOOD_ROWS}, in a ring with room for all of them, "
     f"median of {FLOOD_ROUNDS} rounds"
 )
 
@@ -66,7 +66,7 @@ def _throughput() -> Iterator[Result]:
     payloads = [bytearray(PAYLOAD_SIZE) for _ in range(FLOOD_ROWS)]
     objects_per_s = FLOOD_ROWS / seconds_per_call(lambda: [bytes(payload) for payload in payloads])
     for metric, against, against_value in (
-        ("iterate_messages_per_s", "bytes objects made of as many messages in one process", objects_per_s),
+        ("iterate_messages_per_s", "bytes objects made from as many messages in one process", objects_per_s),
         ("batch_messages_per_s", "memcpy of the same bytes in one process", copies_per_s),
     ):
         rates = [_flood(metric) for _ in range(FLOOD_ROUNDS)]

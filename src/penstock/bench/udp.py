@@ -76,8 +76,8 @@ def _packets() -> Iterator[Result]:
     rounds = [(_rate(_publish_packets, _read_packets), _rate(_send_bare, _receive_bare)) for _ in range(ROUNDS)]
     ours, bare = (statistics.median(rates) for rates in zip(*rounds, strict=True))
     conditions = (
-        f"{CONDITIONS}, spinning reader; {PACKETS} packets of one message, {PACKETS_PER_CALL} a call, as fast as they "
-        f"go; medians of {ROUNDS} rounds in turn"
+        f"{CONDITIONS}, spinning reader; {PACKETS} packets of one message, {PACKETS_PER_CALL} per call, at full "
+        f"speed; medians of {ROUNDS} alternating rounds"
     )
     against = "a bare sendmmsg/recvmmsg loop with the same packets, without receive times"
     yield result("udp", "packets_per_s", ours, "1/s", against=against, against_value=bare, conditions=conditions)
@@ -207,11 +207,11 @@ def _messages() -> Iterator[Result]:
         "messages_per_s",
         statistics.median(ours),
         "1/s",
-        against="pyzmq over tcp, PUSH to PULL, as fast as it goes" if has_peer else "",
+        against="pyzmq over tcp, PUSH to PULL, at full speed" if has_peer else "",
         against_value=statistics.median(peer) if has_peer else 0.0,
         conditions=f"{CONDITIONS}, spinning reader; {MESSAGES} messages published in arrays of {MESSAGES_PER_BATCH} in "
         f"packets of at most {PACKED.packet_size_max} bytes, read as arrays, each numbered and none lost; pauses after "
-        f"each array in µs, because without one the reader lost some: {pauses}; median of {ROUNDS} rounds",
+        f"each array in µs, needed to avoid losses: {pauses}; median of {ROUNDS} rounds",
     )
 
 
@@ -254,7 +254,7 @@ def _read_messages(channel: Channel, orders: Connection, checked_by: Authenticat
                     return 0.0
                 numbers = _numbers(each)
                 wanted = numpy.arange(expected, expected + len(numbers), dtype=numpy.uint64)
-                check(bool((numbers == wanted).all()), f"message {expected} is missing and nobody said so")
+                check(bool((numbers == wanted).all()), f"message {expected} is missing and was not reported")
                 expected += len(numbers)
                 started = started or time.perf_counter()
         return MESSAGES / (time.perf_counter() - started)
@@ -302,7 +302,7 @@ def _authentic() -> Iterator[Result]:
 def _flooded() -> Iterator[Result]:
     channel = free_channel()
     with MulticastPublisher(channel) as publisher, other_process(_flood, channel.group_id) as orders:
-        check(orders.recv() == "ready", "the process that asks for repairs did not start")
+        check(orders.recv() == "ready", "the process that requests repairs did not start")
         for _ in range(FLOOD_MESSAGES):
             publisher.publish("md.us.eq.AAPL.quote", FLOOD_PAYLOAD)
         orders.send((publisher.address, publisher.publisher_id))
@@ -310,15 +310,15 @@ def _flooded() -> Iterator[Result]:
         for _ in range(FLOOD_ROUNDS):
             quiet.append(_publishing_ns(publisher))
             orders.send("flood")
-            check(orders.recv() == "flooding", "nobody asks for repairs")
+            check(orders.recv() == "flooding", "no process requests repairs")
             flooded.append(_publishing_ns(publisher))
             orders.send("rest")
-            check(orders.recv() == "resting", "the process that asks for repairs did not end")
+            check(orders.recv() == "resting", "the process that requests repairs did not end")
         orders.send("enough")
         limited = publisher.counters["nacks_limited"]
     ratio = statistics.median(before / under for before, under in zip(quiet, flooded, strict=True))
     conditions = (
-        f"publish() of {PAYLOAD_SIZE} bytes {LATENCY_RATE} times a second, medians of {FLOOD_MESSAGES} calls, quiet "
+        f"publish() of {PAYLOAD_SIZE} bytes {LATENCY_RATE} times per second, medians of {FLOOD_MESSAGES} calls, quiet "
         f"and while another process sends {FLOOD_RATE} requests/s for {FLOOD_RANGE} packets each; {limited} requests "
         f"were dropped or answered in part; median of {FLOOD_ROUNDS} rounds in turn"
     )

@@ -33,7 +33,7 @@ def up(
     """Run every node of a plant on this machine, each in its own process; Ctrl-C stops all of them.
 
     A node that dies is restarted after a pause, which grows if it dies again; an adapter returns as a backup. Nodes log
-    warnings; `penstock --log-level INFO up` shows all they log.
+    warnings; `penstock --log-level INFO up` shows all of their logs.
     """
     described = Plant.load(plant)
     if check:
@@ -71,7 +71,7 @@ def up(
 
 
 def _tell_where(console: Console, plant: Plant, running: RunningPlant) -> None:
-    """Say last where to go."""
+    """Print the next commands, after all other output."""
     console.print("the plant runs; Ctrl-C ends it")
     for node in running.nodes.values():
         config = plant.nodes[node.name]

@@ -1,6 +1,5 @@
-"""The ordinary path of messages from a source to the application: receive, order, merge, judge and decode, without
-Python in between.
-"""
+"""The ordinary path of messages from a source to the application: receive, order, merge, check and decode, without
+Python in between."""
 
 import time
 

@@ -109,7 +109,7 @@ class Gate:
         return False
 
     def _verdict(self, topic: str) -> int:
-        """Judge messages on this topic that are not special."""
+        """Return the verdict on ordinary messages with this topic."""
         if topic == MODEL_TOPIC:
             return _topic_gate.UNUSUAL  # learned by meets()
         try:

@@ -207,7 +207,7 @@ class Line:
         return [*stream.topics, *(topic for topic in self._wanted if topic.startswith("!"))]
 
     def _topics_to_pass(self, stream: BrokeredStream) -> list[str]:
-        """The wanted topics; of a client's publisher, only those that the publisher may send."""
+        """The wanted topics; for a client's publisher, only those that the publisher may send."""
         return self._wanted if has_service(stream) else self._topics_of(stream)
 
     def _goes_by_multicast(self, stream: BrokeredStream) -> bool:

@@ -234,7 +234,8 @@ class Subscription:
 
         self._tell(update)
         while not is_done.is_set() and not self._is_closed:
-            if self._lock.acquire(timeout=SLICE_SECONDS):  # else the reader holds it, and may have done the update
+            # otherwise the reader holds the lock, and may have made the update
+            if self._lock.acquire(timeout=SLICE_SECONDS):
                 try:
                     self._carry_out()
                 finally:

@@ -54,7 +54,7 @@ class Ports(msgspec.Struct, frozen=True):
 
     @staticmethod
     def free() -> "Ports":
-        """Ports and groups that nobody uses at present."""
+        """Ports and groups that are currently free."""
         ports = iter(free_ports(22))
 
         def take(count: int) -> list[int]:

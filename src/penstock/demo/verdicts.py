@@ -1,4 +1,4 @@
-"""Whether the demo's subscribers got everything, and whether the machine was too slow for its rate."""
+"""The verdict of a demo run: whether the subscribers received everything, and whether the machine was too slow."""
 
 from penstock.demo.layout import FILTER
 from penstock.demo.plant import DemoPlant, Subscriber
@@ -12,16 +12,16 @@ def lost(subscriber: Subscriber) -> int:
 
 
 def has_all(plant: DemoPlant, subscriber: Subscriber) -> bool:
-    """Whether nothing was lost, or after the death of the filter module nothing in silence."""
+    """True if nothing was lost or, after the filter module was killed, every loss was reported."""
     expected, missed = plant.expected(subscriber), lost(subscriber)
     killed = {kill.node for kill in plant.kills} | plant.running.ordered
     if subscriber.is_filtered and FILTER in killed:
-        return expected is None or 0 <= expected - subscriber.messages <= missed  # nothing is lost in silence
+        return expected is None or 0 <= expected - subscriber.messages <= missed  # every loss was reported
     return missed == 0 and expected in (None, subscriber.messages)
 
 
 def is_complete(plant: DemoPlant) -> bool:
-    """Every subscriber has everything, and so has the archive."""
+    """True if every subscriber and the archive have everything."""
     archived = plant.archiving.result if plant.archiving is not None else None
     return (
         all(has_all(plant, each) for each in plant.subscribers)
@@ -36,8 +36,8 @@ def is_exchange_slow(plant: DemoPlant, ran_seconds: float) -> bool:
 
 
 def rate_to_try(plant: DemoPlant, *, is_slow: bool) -> int | None:
-    """A lower rate, if the exchange or whoever reads was too slow for the present one. Of losses after something was
-    killed nobody can tell."""
+    """A lower rate, if the exchange or a subscriber was too slow for the current one. After a kill, the cause of losses
+    is unknown."""
     if plant.kills or plant.running.ordered or plant.faults:
         return None
     behind = not all(has_all(plant, each) for each in plant.subscribers)
@@ -49,7 +49,7 @@ def rate_to_try(plant: DemoPlant, *, is_slow: bool) -> int | None:
 
 
 def lower_rate(rate: float, share: float) -> int:
-    """Half of what got through of a rate, as a round number."""
+    """Half of the delivered rate, rounded."""
     wanted = max(int(rate * share / 2), 1)
     unit: int = 10 ** (len(str(wanted)) - 1)
     return wanted // unit * unit

@@ -1,4 +1,4 @@
-"""Faults at random times, from the seed: the base of every scenario's faults."""
+"""Random faults from the seed: the base of every scenario's faults."""
 
 from penstock.base.clock import NS_PER_MS
 from penstock.sim.node import Node

@@ -88,7 +88,7 @@ class Plant(ABC, Generic[OptionsT, SummaryT]):
             checker.step(self)
 
     def finish(self) -> None:
-        """End the faults, let the plant settle, and judge the run."""
+        """End the faults, let the plant settle, and check the run."""
         self.faults.stop()
         self.settle()
         for checker in self.checkers:

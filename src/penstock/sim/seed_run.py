@@ -33,7 +33,7 @@ class SeedRun(Generic[SummaryT]):
         progress: Callable[[float], None] | None = None,
         **choices: Any,
     ) -> SummaryT:
-        """Run the plant of one seed, and judge it; `choices` go to `make`."""
+        """Run the plant of one seed, and check it; `choices` go to `make`."""
         seconds = self._seconds if seconds is None else seconds
         world = World(seed, trace)
         plant = self._make(world, **choices)

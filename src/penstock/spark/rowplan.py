@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PAYLOAD = "payload"
-"""The column with a message's undecoded content, used without a model."""
+"""The column with a message's unread payload, used without a model."""
 
 
 class Comparison(msgspec.Struct, frozen=True):

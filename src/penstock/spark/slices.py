@@ -34,9 +34,7 @@ SLICE_BYTES = 256 * 1024 * 1024
 """Target size of a slice in bytes of journal, rounded to whole segments. Starting a slice costs Spark about 30 ms."""
 
 LOOKBACKS = (64, 1_024, 16_384, 65_536)
-"""Numbers of records before a slice that are read, one after the other, to find the beginning of a message that ends in
-the slice.
-"""
+"""Numbers of records to read before a slice, in turn, to find the beginning of a message that ends in the slice."""
 
 BAD_MAX = 100_000
 """Bad records of one slice that are kept for inspection; all are counted."""

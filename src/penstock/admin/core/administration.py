@@ -143,7 +143,7 @@ class StreamAdministration:
         return Caller(session.subject, client.roles, address)
 
     def _binding(self, client: PolicyClient) -> str:
-        """Ties a session to the secret or key that opened it; nobody without the signing key learns anything by it."""
+        """Ties a session to the secret or key that opened it, without revealing anything about that secret."""
         mark = self._key.sign(b"penstock session\0" + client.verifier.text.encode())
         return hashlib.sha256(mark).hexdigest()[:BINDING_SIZE]
 

@@ -27,7 +27,7 @@ from penstock.security.core.brokering import Authentication, AuthenticationChang
 from penstock.security.core.sealing import KEY_SIZE, StreamKey
 
 EPOCHS_AHEAD = 16
-"""Number of future epochs that are vouched for in advance: restarts of a publisher while no server answers."""
+"""Number of future epochs that are accepted in advance: restarts of a publisher while no server answers."""
 
 
 class StreamAuthentication:

@@ -97,7 +97,7 @@ class FeedKey(msgspec.Struct, frozen=True):
     holders: tuple[str, ...]
     """Clients that have received the key."""
     newcomers: tuple[str, ...] = ()
-    """Holders without earlier keys, whose subscriptions begin when all adapters seal with it."""
+    """Holders without earlier keys; their subscriptions begin when all adapters seal with this key."""
     active_ns: int = 0
     """Time of its activation."""
     told: int = 0

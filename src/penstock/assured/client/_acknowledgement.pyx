@@ -1,7 +1,7 @@
-"""What a task awaits that publishes: the future of one message.
+"""The future of one published message.
 
-An asyncio.Future that gets its result takes two more turns through the loop's queue of callbacks, which cost more than the
-message. This one resumes its task in the callback that has received the acknowledgement.
+An asyncio.Future with a result needs two more turns of the loop's callback queue, which cost more than the message.
+This future resumes its task in the callback that received the acknowledgement.
 """
 
 from libc.stdint cimport uint64_t
@@ -17,7 +17,8 @@ cdef class Acknowledgement:
     """Awaited once, by a task of this loop. All methods are called in the loop's thread. The result is (number,
     outcome)."""
 
-    cdef public bint _asyncio_future_blocking  # set to say that the task is to wait: the protocol of asyncio's futures
+    # True tells asyncio that the task waits: the protocol of asyncio's futures
+    cdef public bint _asyncio_future_blocking
     cdef readonly uint64_t number
     cdef bint is_done
     cdef int outcome

@@ -5,7 +5,7 @@ from penstock.assured.wire._frames import FrameSplitter
 from penstock.net._tcp import Receiver
 
 class Readiness:
-    """`fd`, an epoll that an asyncio loop watches, is readable while the attached link has something to receive."""
+    """`fd`, an epoll that an asyncio loop watches, is readable while the attached link has data."""
 
     fd: int
 
@@ -20,13 +20,13 @@ class InlineLink:
     pieces: list[tuple[bool, bytes]]
     def reclaim(self) -> bool: ...
     def attach(self, readiness: Readiness) -> bool:
-        """Whether the readiness is of this link from now on; not if another one is."""
+        """Attach the readiness to this link. False if another readiness is attached."""
     def send(self, window: PublishWindow, handle: int, readiness: Readiness) -> bool:
-        """Send what a publisher has not sent, without waiting. False: it was not sent."""
+        """Send a publisher's unsent messages without waiting. False if they were not sent."""
     def receive(
         self, window: PublishWindow, handle: int, readiness: Readiness, refused: list[tuple[int, int, int]]
     ) -> bool:
-        """Take the acknowledgements that have come, without waiting: whether anything came."""
+        """Handle received acknowledgements without waiting; True if any were received."""
     def exchange(
         self, window: PublishWindow, handle: int, number: int, timeout_ns: int, refused: list[tuple[int, int, int]]
     ) -> bool: ...

@@ -1,4 +1,4 @@
-"""A session's link as a thread of the application has it: one that waits for an acknowledgement, or the thread of an
+"""A session's link in a thread of the application: a thread that waits for an acknowledgement, or the thread of an
 asyncio loop (inline_commit.py).
 
 Each call holds the interpreter's lock except while it waits for bytes, and runs no Python code. So a call is one step
@@ -32,8 +32,8 @@ from penstock.net._tcp import send_now
 
 
 cdef class Readiness:
-    """`fd`, an epoll that an asyncio loop watches, is readable while the attached link has something to receive. A link
-    is attached and detached by any thread, without a call in the loop's own."""
+    """`fd`, an epoll that an asyncio loop watches, is readable while the attached link has data. Any thread may attach
+    or detach a link, without a call in the loop's own thread."""
 
     cdef readonly int fd
 
@@ -48,15 +48,15 @@ cdef class Readiness:
 
 
 cdef class InlineLink:
-    """`fd` is the link's socket, `splitter` what its bytes go through, `named` what windows take refusals from; the
-    `wake_fd`, an eventfd, ends the wait.
+    """`fd` is the link's socket, `splitter` decodes its bytes, `named` has the endpoint names of refusals; the eventfd
+    `wake_fd` ends the wait.
 
     A thread that may wait calls exchange(); an asyncio loop calls send() and receive(), which do not wait, with a
     Readiness of its own. One loop is attached at a time.
     """
 
     cdef readonly bint is_busy
-    cdef readonly bint is_wanted        # the loop's thread must have the link back
+    cdef readonly bint is_wanted        # the loop's thread requests the link
     cdef readonly uint64_t uses
     cdef readonly bytes unsent
     cdef readonly list pieces           # received, and left to the loop
@@ -83,12 +83,12 @@ cdef class InlineLink:
         self.pieces = []
 
     def reclaim(self) -> bool:
-        """Whether no thread uses it; none does from now on. Otherwise write to wake_fd."""
+        """True if no thread uses the link, and none will from now on. Otherwise write to wake_fd."""
         self._end()
         return not self.is_busy
 
     def attach(self, Readiness readiness not None) -> bool:
-        """Whether the readiness is of this link from now on; not if another one is."""
+        """Attach the readiness to this link. False if another readiness is attached."""
         cdef epoll_event event
         if self.is_busy or self.is_wanted:
             return False
@@ -100,7 +100,7 @@ cdef class InlineLink:
         return self.readiness is readiness
 
     def send(self, PublishWindow window not None, uint32_t handle, Readiness readiness not None) -> bool:
-        """Send what a publisher has not sent, without waiting. False: it was not sent."""
+        """Send a publisher's unsent messages without waiting. False if they were not sent."""
         if not handle or not self.attach(readiness):
             return False
         self.uses += 1
@@ -110,8 +110,7 @@ cdef class InlineLink:
     def receive(
         self, PublishWindow window not None, uint32_t handle, Readiness readiness not None, list refused
     ) -> bool:
-        """Take the acknowledgements that have come, without waiting: whether anything came. `refused` as in
-        exchange()."""
+        """Handle received acknowledgements without waiting; True if any were received. `refused` as in exchange()."""
         cdef uint8_t room[RECEIVED_MAX]
         cdef ssize_t size
         if self.is_busy or self.is_wanted or self.readiness is not readiness:
@@ -147,7 +146,7 @@ cdef class InlineLink:
             self._end()
 
     cdef void _end(self) noexcept:
-        """Nothing more is done with it here."""
+        """Detach the link from this object."""
         self.is_wanted = True
         if self.readiness is not None:
             epoll_ctl(self.readiness.fd, EPOLL_CTL_DEL, self.fd, NULL)

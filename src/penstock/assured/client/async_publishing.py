@@ -1,7 +1,7 @@
-"""Publishing from an asyncio loop: what tasks wait for, and when messages go out.
+"""Publishing from an asyncio loop: the futures of tasks, and the time of sending.
 
-A message that finds nothing unacknowledged goes out at once. While others are on their way, the messages of one turn
-of the loop go out together at its end. Acknowledgements that come together wake the loop once.
+A message is sent at once if no earlier one is unacknowledged. Otherwise the messages of one turn of the loop are sent
+together at the end of the turn. Acknowledgements that arrive together wake the loop once.
 
 If the session only publishes, its link is handed over to the loop (inline_commit.py), which then writes to the socket
 and reads from it. Otherwise the session's own thread does both.
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class AsyncPublishing:
-    """Of one publisher, in one asyncio loop: its methods are called in the loop's thread, if nothing else is said.
-    `put` puts a message into the publisher's window and returns its number, or 0 without room; `acknowledged` is called
-    with this object when the loop has received acknowledgements."""
+    """The publishing state of one publisher in one asyncio loop. Methods are called in the loop's thread unless their
+    docstring says otherwise. `put` puts a message into the publisher's window and returns its number, or 0 if the
+    window is full; `acknowledged` is called with this object when the loop has received acknowledgements."""
 
     def __init__(
         self,
@@ -41,22 +41,23 @@ class AsyncPublishing:
         self._acknowledged = acknowledged
         self._window = part.window
         self._loop = asyncio.get_running_loop()
-        self._awaited: dict[int, Acknowledgement] = {}  # by number
+        self._awaited: dict[int, Acknowledgement] = {}  # by message number
         self._answered: deque[tuple[Acknowledgement, int, int]] = deque()
-        self._waiting: deque[tuple[Acknowledgement, tuple[Any, ...]]] = deque()  # for room in the window
+        # tasks that wait for room in the window
+        self._waiting: deque[tuple[Acknowledgement, tuple[Any, ...]]] = deque()
         self._is_flush_due = self._is_wake_due = self._is_over = False
         self._loop.add_reader(self.readiness.fd, self._receive)
 
     @property
     def is_left(self) -> bool:
-        """Whether the loop has ended."""
+        """True if the loop has ended."""
         return self._loop.is_closed()
 
     def publish(self, *message: Any) -> Acknowledgement:
         """Publish the message of these arguments of `put`, after all earlier ones."""
         future = Acknowledgement(self._loop)
         number = 0 if self._waiting else self._put(*message)
-        # a thread that acknowledges, makes room or ends the session may have looked before the future was there
+        # another thread may have checked for waiting futures before this one was added
         if number:
             self._awaited[number] = future
             self._flush_soon()
@@ -71,20 +72,20 @@ class AsyncPublishing:
         return future
 
     def changed(self) -> None:
-        """Any thread: messages may have got outcomes, or the session is over."""
+        """Called in any thread: messages may have outcomes, or the session has ended."""
         self._is_over = self._assured.failure_of(self.part) is not None
         self._window.take_outcomes(self._awaited, self._answered)
         if not self._is_wake_due and (self._answered or self._waiting or self._is_over):
             self.wake()
 
     def wake(self) -> None:
-        """Any thread: see to everything in the loop's next turn."""
+        """Called in any thread: update all futures in the loop's next turn."""
         self._is_wake_due = True
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the tasks that waited
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and its waiting tasks with it
             self._loop.call_soon_threadsafe(self._see_to_all)
 
     def close(self) -> None:
-        """Any thread: what still waits gets the session's or the publisher's error."""
+        """Called in any thread: all waiting futures get the session's or the publisher's error."""
         self.changed()
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.remove_reader, self.readiness.fd)

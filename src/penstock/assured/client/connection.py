@@ -94,9 +94,10 @@ class Assured:
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.counters = Counters("assured.client")
-        self.lock = threading.RLock()  # itself, not its condition: no interrupt comes between it and its with statement
+        # the lock itself, not its condition: no interrupt can occur between the lock and its with statement
+        self.lock = threading.RLock()
         self.changed = LoopCondition(self.lock)
-        """Notified when something was acknowledged, came, or was answered."""
+        """Notified after acknowledgements, deliveries and answers."""
 
         self._config = config
         self._answer_seconds = answer_seconds
@@ -260,17 +261,17 @@ class Assured:
             self._loop.call_soon_threadsafe(self._running.handle, event)
 
     def flush_soon(self) -> None:
-        """Something was published or settled: it goes out with what else there is by then."""
+        """Send published messages and settlements, together with all others that wait by then."""
         if not self._running.is_flush_due:
             self._running.is_flush_due = True
             self.tell(Flush())
 
     def send_inline(self, publishing: AsyncPublishing) -> bool:
-        """Send a publisher's messages in the thread of the loop that publishes, if that is possible: whether it is."""
+        """Send a publisher's messages in the thread of the loop that publishes; False if that is not possible."""
         return not self.is_over and self._running.inline_commit.send(publishing)
 
     def receive_inline(self, publishing: AsyncPublishing) -> bool:
-        """Take acknowledgements in the thread of the loop that publishes: whether any came."""
+        """Handle acknowledgements in the thread of the loop that publishes; True if any were received."""
         return not self.is_over and self._running.inline_commit.receive(publishing)
 
     def exchange(self, part: PublisherPart, number: int, until: float | None) -> bool:
@@ -300,26 +301,26 @@ class Assured:
         self._failed.pop(part, None)
 
     def check(self, part: PublisherPart | FlowPart) -> None:
-        """Raises why the part, or all of it, is over. With the lock."""
+        """Raise the error that ended the part or the session. Call with the lock."""
         if (error := self.failure_of(part)) is not None:
             raise error
 
     def failure_of(self, part: PublisherPart | FlowPart) -> PenstockError | None:
-        """Why the part, or all of it, is over; None: it is not."""
+        """The error that ended the part or the session; None while both are open."""
         if part in self._failed and self._error is None:
             return self._failed[part]
         if self._error is not None:
             return self._error
-        return LocalProtocolError("it is closed") if self._is_closed or part.is_closed else None
+        return LocalProtocolError("this publisher or endpoint is closed") if self._is_closed or part.is_closed else None
 
     def _check_open(self) -> None:
         if self._error is not None:
             raise self._error
         if self._is_closed:
-            raise LocalProtocolError("it is closed")
+            raise LocalProtocolError("the session is closed")
 
     def listen(self, listener: Callable[[Changed], None]) -> None:
-        """Called, mostly in the loop's thread, when something was acknowledged, came, or is over."""
+        """Called, usually in the loop's thread, after acknowledgements or deliveries, or at the end of the part."""
         self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[Changed], None]) -> None:

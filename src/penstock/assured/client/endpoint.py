@@ -72,7 +72,7 @@ class AssuredEndpoint:
         return self._settle(messages, SETTLE_REJECTED, transaction)
 
     def is_of(self, assured: "Assured") -> bool:
-        """True if the messages come by this session: transactions of other sessions cannot settle them."""
+        """True if the messages are delivered by this session: transactions of other sessions cannot settle them."""
         return self._assured is assured
 
     @property

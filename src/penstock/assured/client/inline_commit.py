@@ -59,10 +59,10 @@ SPIN_NS = 300_000
 
 
 class ClientInlineCommit:
-    """Of one session. The loop's thread makes it and calls all methods but exchange(), send() and receive(). `asked` is
-    called in the loop's thread when hand_over() would help, with the asyncio loop that publishes or None for a thread;
-    `returned` with the link that is back and what the publishing thread left. The publishing thread calls `told` with
-    the refused messages when it has received acknowledgements."""
+    """Owned by one session. The loop's thread creates it and calls all methods except exchange(), send() and receive().
+    `asked` is called in the loop's thread when hand_over() would help, with the asyncio loop that publishes or None for
+    a thread; `returned` with the link that was returned and the publishing thread's remaining bytes. The publishing
+    thread calls `told` with the refused messages when it has received acknowledgements."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class ClientInlineCommit:
         os.close(self._fd)
         if self._looking is not None:
             self._looking.cancel()
-        with contextlib.suppress(BlockingIOError):  # nothing was written to it
+        with contextlib.suppress(BlockingIOError):  # no data was written to it
             os.eventfd_read(self._wake_fd)
         link.resume()
         self._returned_event.set()
@@ -189,7 +189,7 @@ class ClientInlineCommit:
     # The thread of an asyncio loop that publishes
 
     def send(self, publishing: "AsyncPublishing") -> bool:
-        """Send what a publisher has to send. False: the session's thread is to see to it."""
+        """Send a publisher's unsent messages. False: the session's thread must send them."""
         inline, part = self._inline, publishing.part
         if inline is None or not inline.send(part.window, part.handle, publishing.readiness):
             self._count(publishing)
@@ -199,7 +199,7 @@ class ClientInlineCommit:
         return True
 
     def receive(self, publishing: "AsyncPublishing") -> bool:
-        """Take the acknowledgements that have come: whether there are any."""
+        """Handle received acknowledgements; True if any were received."""
         inline, part = self._inline, publishing.part
         if inline is None:
             return False
@@ -220,5 +220,5 @@ class ClientInlineCommit:
             self._call(self._asked, publishing)
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop has ended in the meantime
             self._loop.call_soon_threadsafe(function, *arguments)

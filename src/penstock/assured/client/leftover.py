@@ -1,4 +1,4 @@
-"""Sessions that are still open in a forked child process, and at the end of the program."""
+"""Sessions that are open in a forked child process, or at the end of the program."""
 
 import atexit
 import os

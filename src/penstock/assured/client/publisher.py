@@ -60,7 +60,7 @@ OUTCOMES = {
 """Texts for the outcomes of messages."""
 
 ACCEPTED = {outcome: OUTCOMES[outcome] for outcome in (OUTCOME_STORED, OUTCOME_ASYNC, OUTCOME_SYNC, OUTCOME_DEGRADED)}
-"""Of these nothing need be noted."""
+"""These outcomes need no further record."""
 
 REFUSED_KEPT = 1_024
 
@@ -95,7 +95,7 @@ class AssuredPublisher:
         until = None if timeout is None else deadline_after(timeout)
         number = self._put(topic, payload, **options)  # type: ignore[arg-type]
         is_done = self._assured.exchange(self.part, number, until)
-        if self._in_loops:  # their messages may have been acknowledged as well
+        if self._in_loops:  # their messages may be acknowledged as well
             self._acknowledged()
         if is_done:
             return self._judged(number, self._window.outcome_of(number))
@@ -141,7 +141,7 @@ class AssuredPublisher:
         model_version: int = 0,
         transaction: int = 0,
     ) -> int:
-        """Into the window, when there is room."""
+        """Put a message into the window, when there is room."""
         while True:
             number = self._put_now(topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction)
             if number:
@@ -159,7 +159,7 @@ class AssuredPublisher:
         model_version: int,
         transaction: int,
     ) -> int:
-        """Into the window; 0: there is no room, or the session is over."""
+        """Put a message into the window; 0 if the window is full or the session has ended."""
         number = 0
         try:
             if topic not in self._checked:
@@ -196,8 +196,8 @@ class AssuredPublisher:
         model_version: int = 0,
         transaction: int = 0,
     ) -> str:
-        """publish() in an asyncio loop; any number may be waited for at a time. Messages of a loop are stored in the
-        order of the calls. A cancelled call's message may be stored still."""
+        """Like publish(), in an asyncio loop; any number of calls may wait at a time. Messages of a loop are stored in
+        the order of the calls. The message of a cancelled call may still be stored."""
         in_loop = self._in_loops.get(asyncio.get_running_loop()) or self._begin_in_loop()
         number, outcome = await in_loop.publish(
             topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction
@@ -214,8 +214,8 @@ class AssuredPublisher:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all published messages are acknowledged. False after a timeout. RefusedError if a message was
-        refused since the last flush; see `refused`. Unmatched messages are no error: `outcomes` counts them, and the
-        first of them are logged."""
+        refused since the last flush; see `refused`. Unmatched messages are not an error: `outcomes` counts them, and
+        the first of them are logged."""
         deadline = deadline_after(timeout)
         last = self._window.next_number
         with self._assured.lock:
@@ -264,7 +264,7 @@ class AssuredPublisher:
         """Close the publisher. Unacknowledged messages may or may not be stored: call flush() before."""
         if not self._is_closed:
             self._is_closed = self.part.is_closed = True
-            self.part.has_begun = False  # no message is added any more
+            self.part.has_begun = False  # no message is added from now on
             self._assured.unlisten(self._on_changed)
             self._assured.close_part(self.part)
             for in_loop in list(self._in_loops.values()):
@@ -301,7 +301,7 @@ class AssuredPublisher:
     def _judged(self, number: int, outcome: int) -> str:
         if outcome >= OUTCOME_REFUSED:
             self._told.add(number)
-            if len(self._told) > 2 * REFUSED_KEPT:  # refusals of older messages are not kept either
+            if len(self._told) > 2 * REFUSED_KEPT:  # refusals of older messages are dropped, too
                 self._told = {each for each in self._told if each >= self._unflushed[0][0]}
             raise self._refusal(number, outcome)
         self._unmatched_told += outcome == OUTCOME_UNMATCHED

@@ -47,20 +47,20 @@ class AssuredSessionDriver:
         self._carry_out_rest = carry_out
         self.inline_commit = ClientInlineCommit(core, exchanged, self._hand_over_soon, self._returned)
         self.is_flush_due = False
-        """Whether a Flush is on its way here."""
+        """True if a Flush is scheduled."""
 
         self._is_hand_over_due = False
-        self._asking: AsyncPublishing | None = None  # for the link; None: a thread
-        self._held_events: list[Any] = []  # until the link is back
-        self._held: list[Any] = []  # instructions that came of time alone
+        self._asking: AsyncPublishing | None = None  # the part that requests the link; None: a thread
+        self._held_events: list[Any] = []  # events that wait for the return of the link
+        self._held: list[Any] = []  # instructions of Ticks, which wait for the return of the link
         self._core = core
 
     def start(self) -> None:
         self._driver.start()
 
     def handle(self, event: Any) -> None:
-        """What the application wants. While the link is handed over, events wait: another thread sends what is in the
-        windows."""
+        """Handle an event of the application. While the link is handed over, events wait, because another thread sends
+        the messages in the windows."""
         if isinstance(event, Flush):
             if not self.is_flush_due:  # its messages were handed over with the link
                 return
@@ -85,14 +85,14 @@ class AssuredSessionDriver:
     # A link that is handed over
 
     def _hand_over_soon(self, asking: AsyncPublishing | None) -> None:
-        """To a thread when all that is on its way has come; to a loop that publishes when nobody else waits for
-        anything."""
+        """Hand the link over: to a thread when all data under way has arrived; to a loop that publishes when no other
+        request is pending."""
         self._is_hand_over_due = True
         self._asking = asking
 
     def _hand_over(self) -> None:
         asking = self._asking
-        self.is_flush_due = False  # first: what is published from now on has a Flush of its own
+        self.is_flush_due = False  # first: later messages have a Flush of their own
         link = self._driver.links.get(self._core.idle_link(None if asking is None else asking.part))
         if link is None or not link.is_clear:
             self._handle(Flush())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """Made by Assured.transaction(). Only one thread may use it. `done` takes back the publisher at the end."""
+    """Made by Assured.transaction(). Only one thread may use it. `done` returns the publisher at the end."""
 
     def __init__(
         self, assured: "Assured", publisher: AssuredPublisher, done: Callable[[AssuredPublisher], None]

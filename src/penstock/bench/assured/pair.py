@@ -141,10 +141,10 @@ def _copied(routers: Routers) -> Iterator[Result]:
             metric,
             rate / alone,
             "ratio",
-            against=f"the goal; {rate:.0f} {treatment} messages/s over {alone:.0f} that are not copied",
+            against=f"the goal; {rate:.0f} {treatment} messages/s compared with {alone:.0f} without copies",
             against_value=GOALS[metric],
-            conditions=f"{CONDITIONS}; a pair of routers on this one disk; one publisher with {IN_FLIGHT} in flight, "
-            f"acknowledgements are counted, nobody consumes; medians of {ROUNDS} rounds in turn",
+            conditions=f"{CONDITIONS}; a pair of routers on one disk; one publisher with {IN_FLIGHT} in flight, "
+            f"acknowledgements are counted, no consumer; medians of {ROUNDS} alternating rounds",
         )
 
 
@@ -181,7 +181,7 @@ def _isolated(routers: Routers) -> Result:
                 others.send("go")
                 beside = _offered(publisher, payload)
                 others.send("pause")
-                check(others.recv() > 0, "nothing synchronous was acknowledged")
+                check(others.recv() > 0, "no synchronous message was acknowledged")
                 ratios.append(beside / alone)
                 beside_rates.append(beside)
                 assured.empty_endpoint(ORDERS.name)
@@ -195,9 +195,9 @@ def _isolated(routers: Routers) -> Result:
         "ratio",
         against=f"the goal; {statistics.median(beside_rates):.0f} messages/s beside synchronous ones",
         against_value=GOALS["isolation_ratio"],
-        conditions=f"{CONDITIONS}; {OFFERED_PER_S} messages a second that want no copy are offered, alone and beside a "
-        f"publisher of synchronous ones with {IN_FLIGHT} in flight, whose secondary stands still (SIGSTOP); "
-        f"acknowledgements are counted; median of the ratios of {OFFERED_ROUNDS} rounds in turn",
+        conditions=f"{CONDITIONS}; {OFFERED_PER_S} messages without copies are offered per second, alone and beside a "
+        f"publisher of synchronous messages with {IN_FLIGHT} in flight, with a stopped standby (SIGSTOP); "
+        f"acknowledgements are counted; median of the ratios of {OFFERED_ROUNDS} alternating rounds",
     )
 
 
@@ -248,8 +248,8 @@ def _switched(routers: Routers) -> Result:
         "ms",
         against=f"the goal; the longest of {SWITCHES}: {1e3 * max(seconds):.0f} ms",
         against_value=SWITCH_MS_MAX,
-        conditions=f"{CONDITIONS}; from an operator's order to the router that stands by until a consumer has the "
-        f"first message from it; median of {SWITCHES}, to and fro",
+        conditions=f"{CONDITIONS}; from an operator's order to the standby until a consumer has its first message; "
+        f"median of {SWITCHES} switches in alternating directions",
     )
 
 
@@ -270,8 +270,8 @@ def _replaced(routers: Routers) -> Result:
         against=f"the goal; the longest of {REPLACEMENTS}: {1e3 * max(seconds):.0f} ms",
         against_value=SWITCH_MS_MAX,
         conditions=f"{CONDITIONS}; from kill -9 of the active router until a consumer has the first message from the "
-        f"other, less the lease of {LEASE_MS} ms; a consumer that looks for it every {LOOK_MS} ms; a witness beside "
-        f"them; median of {REPLACEMENTS}",
+        f"other router, without the lease time of {LEASE_MS} ms; the consumer polls every {LOOK_MS} ms; with a "
+        f"witness; median of {REPLACEMENTS}",
     )
 
 

@@ -20,8 +20,8 @@ TOPIC = "orders.eu.new"
 QUEUE_MAX = 16_000_000
 ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),), messages_max=QUEUE_MAX, bytes_max=2**36)
 CONDITIONS = (
-    f"routers and publishers: a process each, TCP over loopback, a real disk; {PAYLOAD_SIZE}-byte payloads, every one "
-    "fsynced before it is acknowledged"
+    f"routers and publishers in separate processes, TCP over loopback, a real disk; {PAYLOAD_SIZE}-byte payloads, each "
+    "synced before its acknowledgement"
 )
 
 

@@ -83,9 +83,9 @@ def _rate(call: Callable[[], object], seconds: float) -> float:
 
 def _results(rates: dict[str, float]) -> Iterator[Result]:
     conditions = (
-        f"{CONDITIONS}; one publisher with {IN_FLIGHT} in flight, one queue, nobody consumes; router: publisher.send() "
-        "of the client library, message by message; others: a bare socket that writes many at once; medians of "
-        f"{ROUNDS} rounds in turn"
+        f"{CONDITIONS}; one publisher with {IN_FLIGHT} in flight, one queue, no consumer; router: one publisher.send() "
+        "of the client library per message; others: a bare socket that writes many messages at once; medians of "
+        f"{ROUNDS} alternating rounds"
     )
     best = max((name for name in rates if name != "router"), key=lambda name: rates[name], default="")
     yield result(
@@ -104,7 +104,7 @@ def _results(rates: dict[str, float]) -> Iterator[Result]:
                 f"speedup_vs_{peer.name}",
                 rates["router"] / rates[peer.name],
                 "ratio",
-                against=f"{peer.name} ({peer.how}): {rates['router']:.0f} messages/s over its {rates[peer.name]:.0f}",
+                against=f"{peer.name} ({peer.how}): {rates['router']:.0f} messages/s to {rates[peer.name]:.0f}",
                 against_value=1,
                 conditions=conditions,
             )
@@ -128,11 +128,9 @@ def _single(folder: Path, payload: bytes, installed: list[StoringPeer]) -> Itera
             calls[peer.name] = lambda client=client: client.publish(1, 1)  # type: ignore[misc]
         rates = [{name: _rate(call, SINGLE_SECONDS) for name, call in calls.items()} for _ in range(SINGLE_ROUNDS)]
     medians = {name: statistics.median(each[name] for each in rates) for name in calls}
-    conditions = f"{CONDITIONS}; one publisher, one message at a time; medians of {SINGLE_ROUNDS} rounds in turn"
+    conditions = f"{CONDITIONS}; one publisher, one message at a time; medians of {SINGLE_ROUNDS} alternating rounds"
     told = f"medians: {medians['router']:.0f} messages/s"
-    others = {
-        "single_ratio_to_fdatasync": ("bare", "the same payload by bare write and fdatasync to a file that grows")
-    }
+    others = {"single_ratio_to_fdatasync": ("bare", "write and fdatasync of the same payload to a growing file")}
     others |= {f"single_speedup_vs_{peer.name}": (peer.name, f"{peer.name} ({peer.how})") for peer in installed}
     for metric, (name, against) in others.items():
         yield result(

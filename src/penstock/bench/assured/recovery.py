@@ -39,8 +39,8 @@ def run() -> Iterator[Result]:
         "s",
         against="the goal",
         against_value=SECONDS_MAX,
-        conditions=f"{conditions}; from the start of the process after a kill -9, Python and all, until it takes "
-        "clients; what it reads is in the page cache",
+        conditions=f"{conditions}; from the start of the process after a kill -9, including Python, until it accepts "
+        "clients; its files are in the page cache",
     )
     yield result(
         "assured",
@@ -49,9 +49,9 @@ def run() -> Iterator[Result]:
         "bytes",
         against="the goal",
         against_value=BYTES_MAX,
-        conditions=f"{conditions}; how much the process has grown (resident memory), less its cache of contents of "
-        f"{CACHE_BYTES >> 20} MiB; recovered after a kill -9 it has {(recovered - empty) / MESSAGES:.0f} bytes more a "
-        "message than empty",
+        conditions=f"{conditions}; growth of the process's resident memory, without its message cache of "
+        f"{CACHE_BYTES >> 20} MiB; after a kill -9 and recovery, {(recovered - empty) / MESSAGES:.0f} bytes per "
+        "message more than an empty router",
     )
 
 

@@ -49,9 +49,9 @@ HISTORY_BYTES = 1 << 20
 TOPICS = [f"md.us.eq.S{item:02}.quote" for item in range(ITEMS)]
 HEAD = struct.Struct("<II")
 CONDITIONS = (
-    f"{UPDATES_PER_S:,} updates/s over {ITEMS} items, published one by one; a reader that needs 1 ms for each message, "
-    f"both Python processes, on {len(ALL_CORES)} cores; staleness: how long ago, when a value was read, the publisher "
-    f"had begun to publish the next one of the same item"
+    f"{UPDATES_PER_S:,} updates/s over {ITEMS} items, published one by one; a reader that needs 1 ms per message, "
+    f"both Python processes, on {len(ALL_CORES)} cores; staleness: the age, when a value is read, of the next "
+    f"publication of the same item"
 )
 
 
@@ -63,7 +63,7 @@ def run(seconds: float = SECONDS, memory_seconds: float = MEMORY_SECONDS, rounds
         rates.append(rate)
         if importlib.util.find_spec("zmq") is not None:
             theirs.append(_stale_ms(_zmq_messages, seconds)[0])
-    conditions = f"{CONDITIONS}; medians of {rounds} rounds of {seconds:g} s in turn; published "
+    conditions = f"{CONDITIONS}; medians of {rounds} alternating rounds of {seconds:g} s; published "
     conditions += f"{statistics.median(rates):,.0f}/s"
     for metric, pick in (("adaptive_stale_ms_p50", numpy.median), ("adaptive_stale_ms_max", numpy.max)):
         yield result(
@@ -83,7 +83,7 @@ def run(seconds: float = SECONDS, memory_seconds: float = MEMORY_SECONDS, rounds
         "bytes",
         against="resident memory of node and reader",
         against_value=size,
-        conditions=f"{CONDITIONS}; over {memory_seconds:g} s after a tenth of that, history of {HISTORY_BYTES} bytes",
+        conditions=f"{CONDITIONS}; over {memory_seconds:g} s after a tenth of warm-up, history {HISTORY_BYTES} bytes",
     )
 
 

@@ -38,20 +38,20 @@ MODEL = shipped("quote")
 ROW_SIZE = EVENT_HEAD_SIZE + MODEL.record_size
 
 WHERE = (
-    f"{CONSUMERS} consumers in processes of their own on {len(ALL_CORES)} cores, quotes of {MODEL.record_size} bytes "
+    f"{CONSUMERS} consumers in separate processes on {len(ALL_CORES)} cores, quotes of {MODEL.record_size} bytes "
     f"of {len(TOPICS)} items"
 )
 PACED = (
     f"{WHERE}; {RATE} updates/s by an absolute schedule; the measured consumer spins in Python on its core, the others "
-    f"share the producer's and drain every {DRAIN_EVERY_NS // 1_000_000} ms; from before the call that publishes to "
-    f"the return of the call that reads; median of {ROUNDS} rounds of {MESSAGES}"
+    f"share the producer's core and drain every {DRAIN_EVERY_NS // 1_000_000} ms; from before the publishing call to "
+    f"the return of the reading call; median of {ROUNDS} rounds of {MESSAGES}"
 )
 FLOODED = (
-    f"{WHERE}; {FLOOD} updates as fast as they go, in batches of {BATCH} (pyzmq: one by one), read in batches of what "
-    f"is there, from the first call that publishes to the last message read, every one counted, none overrun; median "
-    f"of {ROUNDS} rounds"
+    f"{WHERE}; {FLOOD} updates at full speed, in batches of {BATCH} (pyzmq: one by one), read in batches of all "
+    f"available events, from the first publishing call to the last message read, all messages counted, no overrun; "
+    f"median of {ROUNDS} rounds"
 )
-IN_TURNS = "with one consumer stopped (SIGSTOP) over without, in turns"
+IN_TURNS = "with one consumer stopped (SIGSTOP), divided by that without, in alternating rounds"
 
 Publish = Callable[[bytes, bytearray], object]
 
@@ -142,9 +142,7 @@ def run() -> Iterator[Result]:
     ours_taken, theirs_taken = (statistics.median(taken for _, taken in each) for each in (floods, their_floods))
     yield _result("deliveries_per_s_8", ours_taken, "1/s", "pyzmq PUB/SUB over ipc", theirs_taken, FLOODED)
     rates = [statistics.median(given for given, _ in each) for each in (stopped, floods)]
-    how = (
-        f"{FLOODED}; updates/s that the producer gave away, with one consumer stopped (SIGSTOP) over without, in turns"
-    )
+    how = f"{FLOODED}; the producer's updates/s {IN_TURNS}"
     yield _result("stopped_consumer_ratio", rates[0] / rates[1], "ratio", "no consumer stopped", 1, how)
     how = f"{PACED}; the median {IN_TURNS}"
     yield _result("stopped_consumer_p50_ratio", _p50(less) / _p50(whole), "ratio", "no consumer stopped", 1, how)

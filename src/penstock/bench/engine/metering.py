@@ -30,10 +30,10 @@ def run() -> Iterator[Result]:
         "wheel_growth",
         large_ns / small_ns,
         "ratio",
-        against=f"an update that is withheld, with {PAIRS_SMALL} pairs: {small_ns:.1f} ns a pair",
+        against=f"a withheld update with {PAIRS_SMALL} pairs: {small_ns:.1f} ns per pair",
         against_value=1,
-        conditions=f"{PAIRS_LARGE} pairs: {large_ns:.1f} ns a pair; updates of all items through the engine, each of "
-        f"them withheld from {CONSUMERS} consumers whose last one was a millisecond ago; CPU time",
+        conditions=f"{PAIRS_LARGE} pairs: {large_ns:.1f} ns per pair; updates of all items through the engine, each "
+        f"withheld from {CONSUMERS} consumers that got an update a millisecond before; CPU time",
     )
     error, sent = _rate_error()
     yield result(

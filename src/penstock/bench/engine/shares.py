@@ -20,8 +20,8 @@ BUFFER_BYTES = 1 << 20
 MODEL = shipped("quote")
 CONDITIONS = (
     f"{CONSUMERS} consumers of each class, {ITEMS} items, weights {WEIGHTS.critical}:{WEIGHTS.adaptive}:"
-    f"{WEIGHTS.metered}; {TURNS} turns in which {ITEMS} updates come for each class, some 80 kB of output each, and "
-    f"{BUDGET_BYTES} bytes are let out; bytes of each class by the consumers' records"
+    f"{WEIGHTS.metered}; {TURNS} turns with {ITEMS} updates per class, about 80 kB of output each, of which "
+    f"{BUDGET_BYTES} bytes are sent; bytes of each class from the consumers' records"
 )
 
 
@@ -36,9 +36,9 @@ def run() -> Iterator[Result]:
         "wdrr_share_error",
         error,
         "relative",
-        against="the weights' shares exactly",
+        against="the exact shares of the weights",
         against_value=1,
-        conditions=f"{CONDITIONS}; shares: {told}; the greatest deviation, relative to the share that was due",
+        conditions=f"{CONDITIONS}; shares: {told}; the greatest deviation, relative to the exact share",
     )
 
 

@@ -53,9 +53,9 @@ connection.
 """
 
 CONDITIONS = (
-    f"{KILLS} times kill -9 of the active of two adapters (processes), {RATE} source messages a second over lines A "
-    "and B, loopback multicast; a subscriber (process) merges both; the killed one returns as a synchronised backup "
-    "before the next"
+    f"{KILLS} times kill -9 of the active one of two adapter processes, {RATE} source messages per second on lines A "
+    "and B, loopback multicast; a subscriber process merges both streams; the killed adapter returns as a synchronised "
+    "backup before the next kill"
 )
 
 
@@ -108,7 +108,7 @@ def _gap_ratio(measured: Run, conditions: str) -> Result:
         "gap_ratio",
         killed / rest,
         "ratio",
-        against=f"{killed / NS_PER_MS:.2f} ms in the second around a kill over {rest / NS_PER_MS:.2f} ms, medians",
+        against=f"{killed / NS_PER_MS:.2f} ms in the second around a kill, else {rest / NS_PER_MS:.2f} ms, medians",
         against_value=1,
         conditions=conditions,
     )

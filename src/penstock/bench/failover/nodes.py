@@ -48,9 +48,9 @@ PAUSE_GOAL_SECONDS = 0.5
 
 CONDITIONS = (
     f"a plant of an edge cache behind a ticker plant, a filter module, a tree of root, middle and leaf agents, two "
-    f"adapters, two routers with a witness, processes under the supervisor of `penstock up`; {UPDATES_PER_SECOND} "
-    f"updates a second (1,000 source messages a second for adapters); kill -9 of a node when it had run for "
-    f"{SETTLED_SECONDS:g} s, SIGSTOP for {PAUSE_SECONDS:g} s"
+    f"adapters, and two routers with a witness, all processes under the supervisor of `penstock up`; "
+    f"{UPDATES_PER_SECOND} updates per second (adapters: 1,000 source messages per second); kill -9 of a node after it "
+    f"had run for {SETTLED_SECONDS:g} s, SIGSTOP for {PAUSE_SECONDS:g} s"
 )
 
 EDGE_DOCUMENT = """

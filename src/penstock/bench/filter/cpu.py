@@ -36,11 +36,11 @@ SILENCE_S = 20.0
 SEED = 7
 LAST = "md.us.eq.LAST.quote"
 CONDITIONS = (
-    f"CPU time of the application's process, which blocks until messages come and wants {WANTED_SHARE:.0%} of them, by "
-    f"{round(TOPICS * WANTED_SHARE)} interests; {PAYLOAD_SIZE}-byte payloads in packets of {MESSAGES_PER_PACKET} "
+    f"CPU time of the application's process, which blocks until messages arrive and wants {WANTED_SHARE:.0%} of them, "
+    f"by {round(TOPICS * WANTED_SHARE)} interests; {PAYLOAD_SIZE}-byte payloads in packets of {MESSAGES_PER_PACKET} "
     f"messages; {RATE} messages/s, evenly spread; without a filter the application matches topics itself, compiled and "
-    f"in batches; medians of {ROUNDS} rounds of {PACKETS} packets in turn, without those in "
-    f"which messages were missed while there are others"
+    f"in batches; medians of {ROUNDS} alternating rounds of {PACKETS} packets; rounds with missed messages are "
+    f"excluded if there are others"
 )
 
 
@@ -65,7 +65,7 @@ def run() -> Iterator[Result]:
         "application_cpu_ratio",
         ours / theirs,
         "ratio",
-        against=f"without a filter: {1e9 * ours / MESSAGES:.1f} ns per message published over "
+        against=f"without a filter: {1e9 * ours / MESSAGES:.1f} ns per published message compared with "
         f"{1e9 * theirs / MESSAGES:.1f}",
         against_value=1,
         conditions=f"{CONDITIONS}; messages/s with and without: {rates}",

@@ -40,22 +40,21 @@ HELD_WITHIN_S = 10.0
 TOPIC = "md.us.eq.AAPL.quote"
 SEGMENT = "bench"
 CONDITIONS = (
-    f"three Python processes on {len(ALL_CORES)} cores, {PAYLOAD_SIZE}-byte payloads; filter and application spin, a "
-    f"core each; the publisher, on the application's core, sleeps until each of its {RATE} messages/s is due; from "
-    f"before the call that publishes to the return of the call that receives; median of {ROUNDS} rounds of "
-    f"{MESSAGES_PER_ROUND}"
+    f"three Python processes on {len(ALL_CORES)} cores, {PAYLOAD_SIZE}-byte payloads; filter and application spin on a "
+    f"core each; the publisher, on the application's core, sleeps until the next of {RATE} messages/s is due; from "
+    f"before the publishing call to the return of the receiving call; median of {ROUNDS} rounds of {MESSAGES_PER_ROUND}"
 )
 
 
 def run() -> Iterator[Result]:
     direct = statistics.median(_measure("", "network")[0])
     ring = _bare_ring_ns()
-    by_udp = "an application that listens to the group by UDP itself, without a filter"
-    by_ring = "a bare ring from the publisher to the application, the publisher asleep on its core likewise"
+    by_udp = "an application that receives the group by UDP without a filter"
+    by_ring = "a bare ring from the publisher to the application, with the publisher asleep on its core as well"
     for metric, delivery, reach, against, against_ns, how in (
         ("one_way_udp_ns_p50", "unicast", "network", by_udp, direct, "multicast to the filter, unicast from there"),
-        ("one_way_shm_ns_p50", "ring", "host", by_ring, ring, "by shared memory both ways, on this host alone"),
-        ("one_way_shm_and_network_ns_p50", "ring", "both", by_udp, direct, "the same, and then to the network too"),
+        ("one_way_shm_ns_p50", "ring", "host", by_ring, ring, "shared memory on both paths, on this host only"),
+        ("one_way_shm_and_network_ns_p50", "ring", "both", by_udp, direct, "the same, and to the network afterwards"),
     ):
         p50s, p99s, rates = _measure(delivery, reach)
         yield result(

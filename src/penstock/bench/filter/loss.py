@@ -31,8 +31,8 @@ APPLICATIONS = 3
 TOPIC = "md.us.eq.AAPL.quote"
 SILENCE_S = 10.0
 CONDITIONS = (
-    f"{MESSAGES} packets of one message at {RATE} a second, {LOSS:.0%} of the datagrams lost at random, repairs as "
-    f"well; {APPLICATIONS} applications that want all of them"
+    f"{MESSAGES} packets of one message at {RATE} per second, {LOSS:.0%} of the datagrams lost at random, including "
+    f"repairs; {APPLICATIONS} applications that want all messages"
 )
 
 
@@ -63,7 +63,7 @@ def run() -> Iterator[Result]:
             "repair_us_p50",
             statistics.median(slowest) / 1_000,
             "µs",
-            "from publishing to delivery of as many messages as were lost, those that took longest",
+            "from publishing to delivery: median of the slowest messages, as many as were lost",
         ),
     ):
         yield result("filter", metric, value, unit, against=what, against_value=0, conditions=conditions)

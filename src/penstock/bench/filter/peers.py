@@ -38,11 +38,11 @@ PACKET_SIZE = 8_972
 SILENCE_S = 20.0
 SEED = 7
 CONDITIONS = (
-    f"publisher, filter or broker, and application: a process each, on {len(ALL_CORES)} cores, over loopback; one "
-    f"application with {INTERESTS} interests, each message wanted for one, drawn at random; {PAYLOAD_SIZE}-byte "
+    f"publisher, filter or broker, and application in separate processes on {len(ALL_CORES)} cores, over loopback; one "
+    f"application with {INTERESTS} interests, each message matches one, drawn at random; {PAYLOAD_SIZE}-byte "
     f"payloads; filter: published in arrays, in packets of at most {PACKET_SIZE} bytes, multicast in, unicast out, no "
-    "losses; brokers: clients are bare sockets that write many messages at once and only count what they read; medians "
-    f"of {ROUNDS} rounds in turn"
+    "losses; brokers: clients are bare sockets that write many messages at once and only count received bytes; medians "
+    f"of {ROUNDS} alternating rounds"
 )
 
 

@@ -52,7 +52,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CONDITIONS = (
     f"{INTERESTS} interests over {APPLICATIONS} applications, {PATTERN_SHARE:.0%} with *, > or AA*; packets of "
     f"{MESSAGES_PER_PACKET} messages with {PAYLOAD_SIZE} bytes, topics drawn at random; loopback multicast in, unicast "
-    f"out; publisher on another core; by CPU time of the module's thread while packets are queued; median of {ROUNDS} "
+    f"out; publisher on another core; CPU time of the module's thread while packets are queued; median of {ROUNDS} "
     f"rounds of {PACKETS} packets"
 )
 
@@ -74,7 +74,7 @@ def run() -> Iterator[Result]:
         "1/s",
         against="a bare recvmmsg loop that discards all data",
         against_value=1e9 / bare_ns,
-        conditions=f"{CONDITIONS}; {WANTED_SHARE:.0%} of the messages match, one application each",
+        conditions=f"{CONDITIONS}; {WANTED_SHARE:.0%} of the messages match, each for one application",
     )
     for metric, value, what in (
         ("unwanted_ns", none_ns, "including the socket"),

@@ -1,1 +1,1 @@
-"""The public API as a program written from the README uses it; peers in the same run."""
+"""The public API, used like in the README; peers in the same run."""

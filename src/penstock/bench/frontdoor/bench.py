@@ -65,7 +65,7 @@ def has_zmq() -> bool:
     return True
 
 
-# Rates: MESSAGES as fast as they go, to one receiver and to several
+# Rates: MESSAGES at full speed, to one receiver and to several
 
 
 def _rates() -> Iterator[Result]:
@@ -92,7 +92,7 @@ def _rates() -> Iterator[Result]:
     nats = statistics.median(peers["nats"]) if peers["nats"] else 0.0
     conditions = (
         f"{CONDITIONS}; {MESSAGES} messages, none lost, blocking reader; median of {ROUNDS} rounds, from "
-        f"{min(ours):.0f} to {max(ours):.0f}; pause after each {PAUSE_EVERY} messages by which none was lost: "
+        f"{min(ours):.0f} to {max(ours):.0f}; pause after each {PAUSE_EVERY} messages, needed to avoid losses: "
         f"{statistics.median(pauses):.0f} us"
     )
     against = "nats-server, bare sockets as clients, one send() per message" if nats else "nats-server: not installed"
@@ -107,8 +107,8 @@ def _rates() -> Iterator[Result]:
         against = f"pyzmq over tcp: {statistics.median(wide['pyzmq']):.0f} deliveries/s in all"
         conditions = (
             f"{CONDITIONS}; {FANOUT} receivers, {FANOUT_MESSAGES} messages, none lost: "
-            f"{statistics.median(wide['ours']):.0f} deliveries/s in all; pause after each {PAUSE_EVERY} messages by "
-            f"which none was lost: {pause_us:.0f} us in the last round"
+            f"{statistics.median(wide['ours']):.0f} deliveries/s in all; pause after each {PAUSE_EVERY} messages, "
+            f"needed to avoid losses: {pause_us:.0f} us in the last round"
         )
         yield _ratio("fanout8_ratio_to_pyzmq", ratio, against, conditions)
 
@@ -118,7 +118,7 @@ def _ratio(metric: str, ratio: float, against: str, conditions: str) -> Result:
 
 
 def _rate_without_loss(readers: int, messages: int) -> tuple[float, float]:
-    """The rate, and the pause in microseconds after each PAUSE_EVERY messages that was needed for it."""
+    """Return the rate, and the necessary pause in microseconds after each PAUSE_EVERY messages."""
     pause_us = 0.0
     while not (rate := _rate(_publish, _read, free_channel(), readers, messages, pause_us)):
         pause_us = 2 * pause_us or 50.0
@@ -127,7 +127,7 @@ def _rate_without_loss(readers: int, messages: int) -> tuple[float, float]:
 
 
 def _rate(publish: Reader, read: Reader, place: Any, readers: int, messages: int, pause_us: float) -> float:
-    """Deliveries per second to all readers; 0 if a message was lost."""
+    """Return the deliveries per second to all readers; 0 if a message was lost."""
     with ExitStack() as stack:
         sending = stack.enter_context(other_process(publish, place, messages, pause_us))
         check(sending.recv() == "ready", "the publisher did not start")
@@ -187,7 +187,7 @@ def _publish_zmq(endpoint: str, messages: int, pause_us: float, orders: Connecti
         sending.bind(endpoint)
         orders.send("ready")
         orders.recv()
-        time.sleep(0.5)  # subscriptions arrive; a PUB socket does not say when
+        time.sleep(0.5)  # subscriptions arrive later; a PUB socket does not report them
         for _ in range(messages):
             sending.send(payload)
         orders.recv()
@@ -251,8 +251,8 @@ def _latencies() -> Iterator[Result]:
     for name, sender in (("one_way_busy_ns_p50", "busy-waits"), ("one_way_idle_ns_p50", "sleeps")):
         conditions = (
             f"{CONDITIONS}; {LATENCY_RATE} messages/s by an absolute schedule, the sender {sender} between messages, "
-            f"a core each, spinning reader; from before publish() to the next step of the loop; median of {ROUNDS} "
-            f"rounds of {LATENCY_MESSAGES}: {', '.join(f'{each:.0f}' for each in sorted(found[name]))}"
+            f"one core per process, spinning reader; from before publish() to the next step of the loop; median of "
+            f"{ROUNDS} rounds of {LATENCY_MESSAGES}: {', '.join(f'{each:.0f}' for each in sorted(found[name]))}"
         )
         value, theirs = statistics.median(found[name]), statistics.median(found["pyzmq"]) if with_zmq else 0.0
         against = "pyzmq PUB/SUB over tcp, blocking" if with_zmq else "pyzmq: not installed"
@@ -329,7 +329,7 @@ def _send_zmq_slowly(endpoint: str, is_busy: bool, orders: Connection) -> None:
         sending.bind(endpoint)
         orders.send("ready")
         orders.recv()
-        time.sleep(0.5)  # subscriptions arrive; a PUB socket does not say when
+        time.sleep(0.5)  # subscriptions arrive later; a PUB socket does not report them
         _paced(sending.send, is_busy)
         orders.recv()
 

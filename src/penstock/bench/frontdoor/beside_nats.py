@@ -24,7 +24,7 @@ LATENCY_MESSAGES = 20_000
 RATE_MESSAGES = 200_000
 SLEEP_MARGIN_NS = 60_000
 END_SECONDS = 0.2
-"""Interval of the messages that tell the subscriber the end."""
+"""Interval of the messages that report the end to the subscriber."""
 _SENT = struct.Struct("<q")
 
 Publish = Callable[[str, bytes], object]
@@ -33,7 +33,7 @@ OpenSubscription = Callable[[str], AbstractContextManager[Iterator[bytes]]]
 
 
 class Way(msgspec.Struct, frozen=True):
-    """`publisher` and `subscription` are opened in processes of their own, with the place in question."""
+    """`publisher` and `subscription` are opened in separate processes, with an address."""
 
     name: str
     publisher: OpenPublisher
@@ -41,7 +41,7 @@ class Way(msgspec.Struct, frozen=True):
 
 
 def compare(metric: str, ours: Way, place: str) -> Iterator[Result]:
-    """The ratios to NATS: of the median latency at RATE messages a second, and of the rate without pauses."""
+    """Yield the ratios to NATS: of the median latency at RATE messages a second, and of the rate without pauses."""
     latencies: dict[str, list[float]] = {ours.name: [], NATS_WAY.name: []}
     rates: dict[str, list[float]] = {ours.name: [], NATS_WAY.name: []}
     lost = 0
@@ -56,9 +56,9 @@ def compare(metric: str, ours: Way, place: str) -> Iterator[Result]:
     found = {name: statistics.median(each) for name, each in latencies.items()}
     fastest = {name: statistics.median(each) for name, each in rates.items()}
     conditions = (
-        f"publisher and subscriber in processes of their own, over loopback; one call per message of {PAYLOAD_SIZE} "
-        f"bytes, one turn of a `for` loop per message, blocking; NATS by bare sockets without a client library; "
-        f"medians of {ROUNDS} rounds in turn"
+        f"publisher and subscriber in separate processes, over loopback; one call per message of {PAYLOAD_SIZE} "
+        f"bytes, one step of a `for` loop per message, blocking; NATS with bare sockets, without a client library; "
+        f"medians of {ROUNDS} alternating rounds"
     )
     for unit, values, ratio, messages in (
         ("us", found, found[NATS_WAY.name] / found[ours.name], f"{LATENCY_MESSAGES} messages, {RATE} a second"),
@@ -88,7 +88,7 @@ def _median_us(way: Way, place: str) -> float:
 
 
 def _rate(way: Way, place: str) -> tuple[float, int]:
-    """Messages received per second, and how many were lost."""
+    """Return the messages received per second, and the number of lost messages."""
     with other_process(_receive, way, place) as reader:
         check(reader.recv() == "ready", f"the subscriber of {way.name} did not start")
         with other_process(_send, way, place, RATE_MESSAGES, 0) as writer:
@@ -98,13 +98,13 @@ def _rate(way: Way, place: str) -> tuple[float, int]:
 
 
 def _answer(way: Way, reader: Connection) -> tuple[list[int], float]:
-    check(reader.poll(PATIENCE_SECONDS), f"{way.name} did not bring everything in time")
+    check(reader.poll(PATIENCE_SECONDS), f"{way.name} did not deliver all messages in time")
     latencies_ns, seconds = reader.recv()
     return latencies_ns, seconds
 
 
 def _receive(way: Way, place: str, orders: Connection) -> None:
-    """Up to the first message without a time, which says that it was the last one."""
+    """Read up to the first message without a time, which marks the end."""
     latencies_ns: list[int] = []
     with way.subscription(place) as messages:
         orders.send("ready")

@@ -1,4 +1,4 @@
-"""What a subscription receives: an exchange's datagrams through an adapter, and the full rate of a publisher."""
+"""Results of a subscription: an exchange's datagrams through an adapter, and the full rate of a publisher."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ _QUOTE = shipped("quote")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What the processes of a run must know."""
+    """Data for the processes of a run."""
 
     directory: str
     url: str
@@ -137,10 +137,10 @@ def latency_results(place: Place, transport: str, way: Way) -> Iterator[Result]:
         "_async" if way == "async" else ""
     )
     conditions = (
-        f"{RATE} ITCH messages a second, each in a datagram of its own, from the sender that sleeps in between; one "
-        f"adapter process, blocking; subscription in its own process, blocking, `{way}`, transport {transport}; "
-        f"loopback; {len(found.latencies_us)} messages; from before the datagram is sent to the "
-        f"application; lost {found.lost}"
+        f"{RATE} ITCH messages per second, one per datagram, from a sender that sleeps in between; one adapter "
+        f"process, blocking; subscription in its own process, blocking, `{way}`, transport {transport}; loopback; "
+        f"{len(found.latencies_us)} messages; from before the datagram is sent until the application has the message; "
+        f"lost {found.lost}"
     )
     for percent in (50, 99):
         value = float(numpy.percentile(found.latencies_us, percent))
@@ -220,7 +220,7 @@ def send_paced(line: Channel, sent: mmap.mmap, count: int) -> None:
 
 
 def read_latencies(place: Place, transport: Any, way: Way, path: str, pipe: Connection) -> None:
-    """Read until nothing came for a moment; then answer."""
+    """Read until no message arrives for a moment; then report."""
     with (
         mmap_file(Path(path), ROOM) as sent,
         penstock.connect(place.url, credentials=place.reader, config=ClientConfig(filter="none")) as client,
@@ -271,7 +271,7 @@ class Flood(msgspec.Struct):
 
 
 def rate_result(place: Place, way: Way, rates: tuple[int, ...], seconds: float = RATE_SECONDS) -> Result:
-    """The highest of the rates that the subscription sustains without a loss."""
+    """Return the highest of the rates that the subscription sustains without a loss."""
     tried = []
     for rate in rates:
         found = measure_rate(place, way, rate, seconds)
@@ -286,10 +286,9 @@ def rate_result(place: Place, way: Way, rates: tuple[int, ...], seconds: float =
         against="the rate of the publisher",
         against_value=rate,
         conditions=(
-            f"one publisher process with ORIGIN and authentication as an adapter, packets of up to {PACKET_SIZE} "
-            f"bytes, {PAYLOAD_SIZE}-byte records; {seconds:g} s; `{way}`; {found.cpu_us_per_message:.3f} µs CPU a "
-            f"message; "
-            f"tried: {'; '.join(tried)}"
+            f"one publisher process with ORIGIN and authentication like an adapter, packets of up to {PACKET_SIZE} "
+            f"bytes, {PAYLOAD_SIZE}-byte records; {seconds:g} s; `{way}`; {found.cpu_us_per_message:.3f} µs CPU per "
+            f"message; tried: {'; '.join(tried)}"
         ),
     )
 
@@ -308,7 +307,7 @@ def measure_rate(place: Place, way: Way, rate: int, seconds: float) -> Flood:
 
 
 class OriginatedBatch:
-    """BATCH_MESSAGES messages with an ORIGIN, for publish_batch(); advance() numbers them anew."""
+    """BATCH_MESSAGES messages with an ORIGIN, for publish_batch(); advance() assigns new numbers."""
 
     def __init__(self) -> None:
         topics = [f"md.us.eq.S{number:03}.quote".encode() for number in range(SYMBOLS)]
@@ -397,7 +396,7 @@ def read_flood(place: Place, way: Way, expected: int, pipe: Connection) -> None:
         subscription.next(0.1)
         pipe.send("subscribed")
         taken, begun, cpu = 0, 0.0, 0.0
-        end = threading.Timer(READ_SECONDS_MAX, subscription.close)  # if messages were lost
+        end = threading.Timer(READ_SECONDS_MAX, subscription.close)  # only if messages were lost
         end.daemon = True
         end.start()
         if way == "batches":

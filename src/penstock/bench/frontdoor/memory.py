@@ -16,7 +16,7 @@ from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
 
 FIRST_PLANT = DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=True)
-"""As `penstock init` writes it, but for the ports."""
+"""The options of `penstock init`, except for the ports."""
 
 IDLE_SECONDS = 30.0
 KIB_PER_MB = 1_024
@@ -57,8 +57,8 @@ def run() -> Iterator[Result]:
     adapters = {name: found[name].rss for name in found if isinstance(plant.nodes[name], AdapterConfig)}
     whole = [*found.values(), template, own]
     conditions = (
-        f"the plant of `penstock init`: {len(found)} nodes, whose exchange plays 1,000 messages/s, "
-        f"{IDLE_SECONDS:.0f} s after its start"
+        f"the plant of `penstock init`: {len(found)} nodes, with an exchange of 1,000 messages/s, "
+        f"{IDLE_SECONDS:.0f} s after the start"
     )
     nodes = ", ".join(f"{name} {each.rss:.0f} ({each.pss:.0f})" for name, each in found.items())
     yield result(
@@ -75,7 +75,7 @@ def run() -> Iterator[Result]:
         "plant_rss_mb",
         sum(each.pss for each in whole),
         "MB",
-        against=f"the goal; the sum of RSS, where each process counts the pages that it shares with others, is "
+        against=f"the goal; the sum of RSS, which counts shared pages once per process, is "
         f"{sum(each.rss for each in whole):.0f}. RSS (Pss) of nodes: {nodes}; template {template.rss:.0f} "
         f"({template.pss:.0f}), supervisor {own.rss:.0f} ({own.pss:.0f})",
         against_value=GOALS["plant_rss_mb"],

@@ -1,6 +1,6 @@
 """client.publisher() → client.subscribe() by multicast, brokered by an administration server.
 
-Runs by itself, too: python -m penstock.bench.frontdoor.through_plant
+Can be run separately: python -m penstock.bench.frontdoor.through_plant
 """
 
 import sys

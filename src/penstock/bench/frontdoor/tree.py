@@ -1,6 +1,6 @@
-"""A tree of a root and one agent by its per-message API, and acknowledgements of single messages.
+"""The per-message API of a tree with a root and one agent, and acknowledgements of single messages.
 
-Runs by itself, too: python -m penstock.bench.frontdoor.tree
+Can be run separately: python -m penstock.bench.frontdoor.tree
 """
 
 import sys
@@ -50,8 +50,8 @@ def _single_acknowledgements(root: RunningAgent) -> Result:
         "1/s",
         against="the goal",
         against_value=ACKNOWLEDGED_GOAL,
-        conditions=f"one publisher over loopback, publish() and flush() of each message of {PAYLOAD_SIZE} bytes; the "
-        "root keeps every message (persist = written), and has an agent below it",
+        conditions=f"one publisher over loopback, one publish() and flush() per message of {PAYLOAD_SIZE} bytes; the "
+        "root stores every message (persist = written), and has one agent below it",
     )
 
 

@@ -40,10 +40,10 @@ def archive_messages(spark: Any, folder: Path) -> Iterator[Result]:
         "archive_messages_per_s",
         count / statistics.median(seconds[1:]),
         "1/s",
-        against="one core that writes rows like these, made before, as zstd Parquet",
+        against="one core that writes prepared rows of this kind as zstd Parquet",
         against_value=_plain_rows_per_s(folder) * count / rows,
-        conditions=f"local[{CORES}]; an ITCH file of {count:,} messages, indexed before, into {rows:,} rows of "
-        f"{len(report.account.rows)} tables, {size / rows:.1f} bytes a row, committed and synced; median of {ROUNDS}",
+        conditions=f"local[{CORES}]; an ITCH file of {count:,} messages with an index, archived as {rows:,} rows of "
+        f"{len(report.account.rows)} tables, {size / rows:.1f} bytes per row, committed and synced; median of {ROUNDS}",
     )
 
 

@@ -52,7 +52,7 @@ def journal_rows(spark: Any, folder: Path) -> Iterator[Result]:
     )
     conditions = (
         f"{MASTER}; {JOURNAL_MESSAGES:,} trades of one publisher in packets with ORIGIN; "
-        f"count, sum(quantity), max(event_time); copies told apart, scans remembered; median of {ROUNDS}"
+        f"count, sum(quantity), max(event_time); duplicates removed, scans cached; median of {ROUNDS}"
     )
     for metric, seconds, way in (
         ("journal_rows_per_s", ours, "penstock.spark.messages"),

@@ -60,10 +60,10 @@ def book_events(spark: Any, folder: Path) -> Iterator[Result]:
         "1/s",
         against="the best bid and offer alone, by a book in Python for each symbol (applyInArrow)",
         against_value=EVENTS_OF_PEER / peer_seconds,
-        conditions=f"local[2]; {events:,} book events of {SYMBOLS:,} symbols from {FILES} zstd Parquet files, dealt "
-        f"out by symbol, sorted, into {rows['top_of_book']:,} rows of top_of_book and {rows['depth']:,} of depth (ten "
-        f"levels), as Arrow batches that the workers count; {events / written_seconds:,.0f}/s when they write them "
-        f"to zstd Parquet too; median of {ROUNDS}; the book in Python took {EVENTS_OF_PEER:,} events",
+        conditions=f"local[2]; {events:,} book events of {SYMBOLS:,} symbols from {FILES} zstd Parquet files, "
+        f"partitioned by symbol, sorted, to {rows['top_of_book']:,} rows of top_of_book and {rows['depth']:,} of depth "
+        f"(ten levels), as Arrow batches that the workers count; {events / written_seconds:,.0f}/s when the workers "
+        f"also write zstd Parquet; median of {ROUNDS}; the book in Python processed {EVENTS_OF_PEER:,} events",
     )
 
 

@@ -88,9 +88,8 @@ def five_days_equal(spark: Any, folder: Path) -> Iterator[Result]:
         against_value=compared.rows,
         conditions=f"local[{CORES}]; a capture of a simulated pair of adapters over {DAYS} trading days, "
         f"{DAYS - 1} failovers at midnight, locate codes reassigned every day, archived in one run; and "
-        f"{DAYS} ITCH files of the same days, each in a run and an archive of its own; {compared.tables} tables, "
-        "derived ones included; rows that only one side has, without the columns that say how a message was delivered; "
-        "the goal is 0",
+        f"{DAYS} ITCH files of the same days, each in a separate run and archive; {compared.tables} tables, including "
+        "derived ones; rows that only one side has, without the columns about the delivery of a message; the goal is 0",
     )
 
 

@@ -65,20 +65,20 @@ def normalise_messages(spark: Any, folder: Path) -> Iterator[Result]:
         "normalise_messages_per_s",
         count / ours,
         "1/s",
-        against="mapInArrow and numpy, written by hand for these columns of the messages about orders, without a book",
+        against="mapInArrow and numpy, written by hand for these columns of order messages, without a book",
         against_value=count / theirs,
         conditions=f"local[2]; {count:,} source messages of {SYMBOLS} symbols, {day.stat().st_size >> 20} MiB; "
-        f"{made:,} rows of book_event with {', '.join(COLUMNS)}, counted; warm: the index is there, "
-        f"with making it the first time took {first:.1f} s; median of {ROUNDS}",
+        f"{made:,} rows of book_event with {', '.join(COLUMNS)}, counted; with an existing index; "
+        f"the first time, with the index, took {first:.1f} s; median of {ROUNDS}",
     )
     yield result(
         "pipeline",
         "growth",
         larger / ours / (grown_count / count),
         "ratio",
-        against="a time that grows as the messages do",
+        against="a time proportional to the messages",
         against_value=1.0,
-        conditions=f"local[2]; time for {grown_count:,} source messages over that for {count:,}, divided by {GROWN}",
+        conditions=f"local[2]; time for {grown_count:,} source messages by that for {count:,}, divided by {GROWN}",
     )
 
 

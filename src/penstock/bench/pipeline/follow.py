@@ -83,7 +83,7 @@ def follow_messages(spark: Any, folder: Path) -> Iterator[Result]:
         "follow_messages_per_s",
         followed.per_s,
         "1/s",
-        against="the rate at which they were captured",
+        against="the rate of the capture",
         against_value=followed.captured_per_s,
         conditions=f"local[{CORES}]; {report.account.taken:,} messages captured over {SECONDS:.0f} s, archived "
         f"in {followed.seconds:.0f} s and {report.commits} commits; {statistics.median(delays):.1f} s from capture to "

@@ -22,8 +22,8 @@ MODEL = "trade"
 WHERE = f"quantity = {WANTED_EACH}"
 CONDITIONS = (
     f"{MESSAGES} records of the model `{MODEL}`; a subscriber two agents below the root, where = '{WHERE}', which one "
-    f"in {WANTED_EACH} meets; bytes that the root sent to the agent below it, with everything besides messages, over "
-    "those without the filter"
+    f"message in {WANTED_EACH} matches; all bytes from the root to the agent below it, divided by those without the "
+    "filter"
 )
 
 
@@ -53,7 +53,7 @@ def _bytes(folder: Path, where: str) -> int:
         check(subscriber.recv() == "ready" and publisher.recv() == "ready", "the parties did not start")
         before = agents[0].bytes_out("agent")
         publisher.send("go")
-        check(subscriber.recv() == wanted, "not all messages came")
+        check(subscriber.recv() == wanted, "messages are missing")
         check(publisher.recv() == "sent", "the publisher failed")
         return agents[0].bytes_out("agent") - before
 

@@ -30,10 +30,10 @@ PAYLOAD_AT = -PAYLOAD_SIZE
 """Position of the payload, at the end of a packet."""
 
 CONDITIONS = (
-    f"publisher, root, intermediate, leaf and subscriber: a process each, on {len(ALL_CORES)} cores, over loopback; "
-    f"{RATE} messages of {PAYLOAD_SIZE} bytes a second, by an absolute schedule, one at a time, each kept in the root's"
-    " journal (persist = written) before it is distributed; from before it is made to when its bytes are there; median "
-    f"of {ROUNDS} rounds of {MESSAGES}"
+    f"publisher, root, intermediate, leaf and subscriber in separate processes on {len(ALL_CORES)} cores, over "
+    f"loopback; {RATE} messages of {PAYLOAD_SIZE} bytes per second, by an absolute schedule, one at a time, each in "
+    "the root's journal (persist = written) before it is distributed; from before a message is made until its bytes "
+    f"arrive; median of {ROUNDS} rounds of {MESSAGES}"
 )
 
 

@@ -32,10 +32,10 @@ PUBLISHER = "publisher"
 LAYOUT_SECONDS = 90.0
 """Maximum time for the publisher to encode its messages before the start."""
 CONDITIONS = (
-    f"publisher, three agents or servers in a chain, and subscriber: a process each, on {len(ALL_CORES)} cores, over "
-    f"loopback; {MESSAGES} messages of {PAYLOAD_SIZE} bytes on {SYMBOLS} topics, all wanted; clients lay out before "
-    "what they write and only count what they read; the tree's root keeps every message in its journal (persist = "
-    f"written) and numbers it, the servers do not; medians of {ROUNDS} rounds in turn"
+    f"publisher, three agents or servers in a chain, and subscriber in separate processes on {len(ALL_CORES)} cores, "
+    f"over loopback; {MESSAGES} messages of {PAYLOAD_SIZE} bytes on {SYMBOLS} topics, all wanted; clients encode their "
+    "messages in advance and only count received bytes; the tree's root numbers every message and stores it in its "
+    f"journal (persist = written), the servers do not; medians of {ROUNDS} alternating rounds"
 )
 
 

@@ -25,10 +25,10 @@ INTERVAL_NS = 1_000_000_000 // RATE
 MESSAGES_MAX = 1_000 * RATE
 PAUSE_SECONDS = 1.0
 CONDITIONS = (
-    f"root, two intermediates, leaf, publisher of {RATE} messages/s and subscriber: a process each, {len(ALL_CORES)} "
-    "cores; the leaf's parent is killed with SIGKILL, the other one is its alternate; from the kill to the arrival of "
-    f"the first message published after it; median of {KILLS} kills; what was killed is started again, and is the "
-    "alternate of the next"
+    f"root, two intermediates, leaf, publisher of {RATE} messages/s and subscriber in separate processes, "
+    f"{len(ALL_CORES)} cores; the leaf's parent is killed with SIGKILL, the other intermediate is its alternate; from "
+    f"the kill to the arrival of the first message published after it; median of {KILLS} kills; the killed agent is "
+    "restarted and is the alternate for the next kill"
 )
 
 
@@ -48,7 +48,7 @@ def run() -> Iterator[Result]:
         conditions=conditions,
     )
     for metric, value in (("lost", lost), ("duplicated", duplicated)):
-        against = f"{len(sequences)} messages that came, in order: {sequences == sorted(sequences)}"
+        against = f"{len(sequences)} received messages, in order: {sequences == sorted(sequences)}"
         yield result(
             "tree", metric, value, "messages", against=against, against_value=len(sequences), conditions=conditions
         )

@@ -27,10 +27,10 @@ WANTED = 10
 """Number of topics per subscriber."""
 CONDITIONS = (
     f"root, leaf, publisher of {RATE} messages/s on {SYMBOLS} topics, and {SUBSCRIBERS} subscribers in one process "
-    f"that want {WANTED} topics each, one of them all: {SUBSCRIBERS * WANTED * RATE // SYMBOLS} deliveries/s; "
-    f"{len(ALL_CORES)} cores, loopback; one more subscriber wants everything and does not read, in every other round, "
-    "and has a small socket buffer; all deliveries of the others count; "
-    f"medians of {ROUNDS} rounds of {ROUND_SECONDS:.0f} s each, in turn"
+    f"that want {WANTED} topics each, one wants all: {SUBSCRIBERS * WANTED * RATE // SYMBOLS} deliveries/s; "
+    f"{len(ALL_CORES)} cores, loopback; in every other round one more subscriber wants everything, has a small socket "
+    "buffer and does not read; all deliveries of the others count; "
+    f"medians of {ROUNDS} alternating rounds of {ROUND_SECONDS:.0f} s each"
 )
 
 
@@ -45,7 +45,7 @@ def run() -> Iterator[Result]:
             metric,
             beside / without,
             "ratio",
-            against=f"without the one that does not read: {without:.0f} us, with it {beside:.0f} us",
+            against=f"without the subscriber that does not read: {without:.0f} us, with it {beside:.0f} us",
             against_value=1,
             conditions=CONDITIONS,
         )

@@ -60,7 +60,7 @@ class CursorImage(msgspec.Struct, frozen=True, array_like=True):
     session_name: Word = 0
     """CRC32C of the session name in the last announcement; 0: unknown."""
     session_date: Word = 0
-    """CRC32C of its trading date; 0: unknown."""
+    """CRC32C of the session's trading date; 0: unknown."""
     begun: Word = 0
     """The lineage with which the last announced session began; 0: unknown."""
 

@@ -1,4 +1,4 @@
-"""Messages as an application reads them: decoded by their model, or unread where the model is unknown."""
+"""Messages as an application reads them: decoded with their model, or as bytes if the model is unknown."""
 
 from typing import TypeAlias
 
@@ -34,13 +34,13 @@ Readable: TypeAlias = Message | UnreadMessage
 
 
 class KnownModels:
-    """Models by id: those that are shipped, and others; nobody is asked for more."""
+    """Models by id: the shipped ones and others given here; no server is asked for more."""
 
     def __init__(self, *others: MessageModel) -> None:
         self._by_id = {model.id: model for model in (*map(shipped, shipped_names()), *others)}
 
     def read(self, message: PacketMessage) -> Message | None:
-        """The message by its model, if that is known and fits."""
+        """Return the message, decoded if its model is known and fits."""
         model = self._by_id.get(message.model_id)
         if model is None:
             return None

@@ -1,4 +1,4 @@
-"""A journal's records for people and for programs. Records that are packets are shown with what is in them."""
+"""A journal's records as text for people and as JSON for programs. Penstock packets are shown with their content."""
 
 import json
 from functools import cache

@@ -15,7 +15,7 @@ from penstock.net.secret import read_secret
 from penstock.security.live.client import AdminClient
 
 RouterArgument = Annotated[
-    str, typer.Argument(metavar="HOST:PORT", help="The router; of a pair both, with a comma between.")
+    str, typer.Argument(metavar="HOST:PORT", help="The router; for a pair, both addresses, separated by a comma.")
 ]
 OneRouterArgument = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The router.")]
 ConnectOption = Annotated[str | None, typer.Option(metavar="URL", help="The administration server, for a token.")]

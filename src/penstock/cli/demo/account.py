@@ -1,4 +1,4 @@
-"""What the demo says at its end: a summary of one screen, and the details for `--report`."""
+"""The final output of the demo: a summary of one screen, and the details for `--report`."""
 
 import os
 

@@ -54,4 +54,4 @@ class PubOptions:
         list[str] | None,
         typer.Option(metavar="HOST:PORT", help="Publish on a tree: its root; may be repeated for the standby."),
     ] = None
-    tree: Annotated[str, typer.Option(help="Of --agent: the tree's name.")] = "tree"
+    tree: Annotated[str, typer.Option(help="With --agent: the tree's name.")] = "tree"

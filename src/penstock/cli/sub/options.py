@@ -89,7 +89,7 @@ class SubOptions:
             "--class", metavar="lossless|conflating|disconnect", help="With --agent: handling of a slow subscriber."
         ),
     ] = "lossless"
-    tree: Annotated[str, typer.Option(help="Of --agent: the tree's name.")] = "tree"
+    tree: Annotated[str, typer.Option(help="With --agent: the tree's name.")] = "tree"
     infostream: Annotated[bool, typer.Option("--infostream", help="With --agent: also show the infostream.")] = False
     connect: Annotated[
         str | None,

@@ -1,1 +1,1 @@
-"""The conversion state: instruments, books, orders and trades; its digest and its images. state.py is the way in."""
+"""The conversion state: instruments, books, orders and trades; its digest and its images. Read state.py first."""

@@ -1,7 +1,7 @@
 """The driver's fast path between the cores' fast paths and the sockets.
 
-At ten thousand messages a second every step taken in Python costs more than it does in a tight loop, because nothing of
-it is in the processor's caches any more. So the steps that nearly every message takes are one compiled call.
+At ten thousand messages a second, every step in Python costs more than in a tight loop, because its code and data have
+left the processor's caches. So the steps of nearly every message are one compiled call.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
@@ -39,8 +39,8 @@ cdef double FOR_EVER_S = 1e9
 
 
 cdef class ReceivingLane:
-    """Receives, and takes what comes in order. With `gather_ns`, who blocks lets more of it gather, once some has come:
-    one wake-up in that time is enough."""
+    """Receives datagrams, and delivers those in order. With `gather_ns`, a waiting thread lets more datagrams arrive
+    after the first: one wake-up in that time is enough."""
 
     cdef Inlet _inlet
     cdef InOrder _in_order
@@ -71,15 +71,15 @@ cdef class ReceivingLane:
         return self.messages is not None and self.messages.packet_count_ == batch.count
 
     cpdef int fill(self, int64_t timeout_ns, bint spin) except -1:
-        """Fill the batch with datagrams that are there, or arrive in time. Return their number."""
+        """Fill the batch with datagrams that are available, or arrive in time. Return their number."""
         self._inlet.batch.is_from_ring = False
         return self._inlet.receive(timeout_ns, spin)
 
 
 cdef class RingLane(ReceivingLane):
-    """The same from a ring in shared memory, whose datagrams are said to come from `source`. The sockets are looked at
-    when the ring is empty, and now and then while it is waited for: only repairs come that way. When it can be read no
-    further, `lost` is called with the reason."""
+    """Reads datagrams from a ring in shared memory; `source` is their source address. The sockets, which only receive
+    repairs, are read when the ring is empty, and from time to time during a wait. `lost` is called with the reason when
+    the ring can no longer be read."""
 
     cdef RingReader _ring
     cdef uint64_t _source
@@ -146,9 +146,10 @@ cdef class LaneReceiver:
         self._is_noticed = True
 
     def receive(self, timeout = None) -> list:
-        """What came, waiting at most `timeout` seconds, or for ever: possibly nothing, when time was up.
+        """Return the received messages and events; wait at most `timeout` seconds, or without a limit. The result is
+        empty after a timeout.
 
-        A DeliverBatch and its messages are good until the next call.
+        A DeliverBatch and its messages are valid until the next call.
         """
         cdef double seconds = FOR_EVER_S if timeout is None else timeout
         cdef int64_t deadline_ns = NEVER_NS
@@ -202,8 +203,8 @@ cdef class LaneReceiver:
 
 
 cdef class MessageIterator:
-    """The messages of a receiver, one after the other, for ever. Between the arrival of one that comes in order and the
-    caller there is no step in Python."""
+    """Iterates over the messages of a receiver, without end. An in-order message reaches the caller without a step in
+    Python."""
 
     cdef LaneReceiver _receiver
     cdef list _messages
@@ -243,7 +244,7 @@ cdef class PublishingLane:
     cdef Outlet _outlet
     cdef uint64_t _destination
     cdef RingWriter _ring
-    cdef int64_t _oldest_ns  # since when the oldest waiting message waits; NEVER_NS: none waits
+    cdef int64_t _oldest_ns  # the time of the oldest waiting message; NEVER_NS: none waits
     cdef int _unsent         # packets that could not be sent
     cdef int _last_error
     cdef int _unwritten      # packets that the ring could not take
@@ -313,8 +314,8 @@ cdef class PublishingLane:
 
 
 cdef class LanePublisher(Flushable):
-    """A publisher's short way for single messages: those of a group that has a lane take no step in Python. Whoever uses
-    the publisher's core or its lanes has the `turn`. With a map (`groups`) every topic has its own group."""
+    """A publisher's fast path for single messages: messages of a group with a lane need no step in Python. The `turn`
+    protects the publisher's core and its lanes. With a map (`groups`) every topic has its own group."""
 
     cdef object _group
     cdef object _groups
@@ -340,7 +341,7 @@ cdef class LanePublisher(Flushable):
         PyMem_Free(self._all)
 
     def open_lane(self, group not None, PublishingLane lane not None) -> None:
-        """In our turn."""
+        """Call with the turn taken."""
         cdef void **more = <void **>PyMem_Realloc(self._all, (self._count + 1) * sizeof(void *))
         if more is NULL:
             raise MemoryError
@@ -355,7 +356,7 @@ cdef class LanePublisher(Flushable):
         return group in self._lanes
 
     def close_lanes(self) -> None:
-        """In our turn: send what waits, and leave further messages to the core."""
+        """Send waiting messages, and leave later ones to the core. Call with the turn taken."""
         self.flush_lanes()
         self._lane = None
         self._count = 0
@@ -367,11 +368,12 @@ cdef class LanePublisher(Flushable):
         return self._waiting > 0
 
     def stop_flusher(self) -> None:
-        """Not in our turn."""
+        """Call without the turn."""
         self._flusher.stop()
 
     def leave_to_parent(self) -> None:
-        """After a fork, in the child: what waits is the parent's, and another thread may have had the turn."""
+        """After a fork, in the child: waiting messages belong to the parent, and another thread may have had the
+        turn."""
         self.turn = Turn()
         self._flusher = Flusher(self, FLUSHER)
         self._lane = None
@@ -387,7 +389,7 @@ cdef class LanePublisher(Flushable):
             self.turn.give()
 
     cpdef int flush_lanes(self) except -1:
-        """flush() in our turn."""
+        """flush() with the turn taken."""
         if self._waiting:
             with nogil:
                 self.send_lanes(udp_monotonic_ns())
@@ -395,8 +397,8 @@ cdef class LanePublisher(Flushable):
         return 0
 
     def publish(self, str topic not None, payload not None, *, model_id = 0, model_version = 0) -> None:
-        """Send one message. It leaves at once, unless it belongs to a burst: then it may wait for linger_us. A Message
-        of a model brings its model's id and version."""
+        """Send one message. It is sent at once, unless it belongs to a burst, whose messages may wait for linger_us. A
+        Message of a model sets the model's id and version."""
         cdef PublishingLane lane
         cdef int64_t now_ns = udp_monotonic_ns()
         if PyObject_TypeCheck(payload, message_type):
@@ -427,7 +429,7 @@ cdef class LanePublisher(Flushable):
     cdef bint append(
         self, PublishingLane lane, str topic, payload, model_id, model_version, int64_t now_ns
     ) except -1:
-        """Let the message wait, and send those that waited long enough. False when it takes the core."""
+        """Let the message wait, and send messages that waited long enough. False if the core must send the message."""
         cdef bint was_waiting = lane._oldest_ns < NEVER_NS
         if not lane.append(topic, payload, model_id, model_version, now_ns):
             return False
@@ -465,7 +467,7 @@ cdef class LanePublisher(Flushable):
         self._waiting = 0
 
     cdef int report_unsent(self) except -1:
-        """Count the packets that the lanes could not send; in our turn."""
+        """Count the packets that the lanes could not send. Call with the turn taken."""
         cdef PublishingLane lane
         for lane in self._lanes.values():
             if lane._unsent:

@@ -35,15 +35,15 @@ class StreamSource(Protocol):
         """Descriptors that become readable when something arrives; None if the source must be read to know."""
 
     def next_due_ns(self) -> int | None:
-        """When receive() is due even if nothing arrives."""
+        """The deadline of receive() without arriving data."""
 
     def close(self) -> None: ...
 
 
 class MergingReceiver:
-    """Works in the caller's thread. Sources may come and go while it is used: one that takes another's place is added
-    first, so that nothing is missed between the two. The replaced source is read before the others: if a stream went on
-    in its successor first, everything that the replaced source still has would be taken for lost."""
+    """Works in the caller's thread. Sources may be added and removed in use: a replacement is added before its
+    predecessor is removed, so that no packet is missed. The replaced source is read first: if a stream continued in the
+    replacement first, all unread data of the replaced source would count as lost."""
 
     def __init__(
         self, sources: Sequence[StreamSource], *, config: MergerConfig | None = None, counters: Counters | None = None
@@ -51,7 +51,7 @@ class MergingReceiver:
         self.counters = counters or Counters("merger")
         self.merger = Merger(config, self.counters, SystemRandomness())
         self._sources = list(sources)
-        self._retired: dict[StreamSource, int] = {}  # replaced sources, and when each is closed
+        self._retired: dict[StreamSource, int] = {}  # replaced sources, and the closing time of each
 
     @staticmethod
     def on(
@@ -75,14 +75,14 @@ class MergingReceiver:
         self._sources.append(source)
 
     def retire(self, source: StreamSource) -> None:
-        """Another source has replaced this one: read this one first for a short time, then close it."""
+        """Another source replaces this one: read this one first for a short time, then close it."""
         self._retired[source] = time.monotonic_ns() + RETIREMENT_NS
         self._sources.remove(source)
         self._sources.insert(0, source)
 
     @property
     def only_source(self) -> StreamSource | None:
-        """The source, if there is one and nothing else to be done than to receive from it."""
+        """The single source, if there is only one and no other work is due."""
         is_alone = len(self._sources) == 1 and not self._retired and not self.merger.is_stalled
         return self._sources[0] if is_alone else None
 
@@ -91,9 +91,10 @@ class MergingReceiver:
         return self.merger.handle(event, time.monotonic_ns())
 
     def receive(self, timeout: float | None = None) -> list[MergerInstruction]:
-        """What came, waiting at most `timeout` seconds, or for ever: possibly nothing, when time was up.
+        """Return the received messages and events; wait at most `timeout` seconds, or without a limit. The result is
+        empty after a timeout.
 
-        A MergedBatch and its messages are good until the next call.
+        A MergedBatch and its messages are valid until the next call.
         """
         deadline_ns = None if timeout is None else time.monotonic_ns() + round(timeout * NS_PER_SECOND)
         while True:
@@ -105,7 +106,7 @@ class MergingReceiver:
                 out = [told for each in source.receive(wait) for told in self.handle(each)]
                 if out:
                     if source not in self._retired:
-                        self._sources.append(self._sources.pop(index))  # the others have their turn first
+                        self._sources.append(self._sources.pop(index))  # the other sources have their turn first
                     return out
             now_ns = time.monotonic_ns()
             due_ns = self.merger.next_deadline_ns()
@@ -169,7 +170,8 @@ def min_of(*times_ns: int | None) -> int | None:
 
 
 def wait_readable(descriptors: Sequence[int] | None, seconds: float) -> None:
-    """Wait until one of the descriptors is readable, or for the time; without descriptors for a short turn."""
+    """Wait until one of the descriptors is readable, or for the given time; without descriptors, for a short
+    interval."""
     poll = select.poll()
     for each in descriptors or ():
         poll.register(each, select.POLLIN)

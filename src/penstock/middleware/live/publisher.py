@@ -49,26 +49,27 @@ SERVICE_SLICE_NS = 50 * NS_PER_MS
 """Maximum sleep of the publisher's thread before it checks whether it must stop."""
 
 NEVER_NS = 2**62
-"""The deadline of a core that has none."""
+"""The deadline of a core without a deadline."""
 
 BATCH = 16
 
 
 class MulticastPublisher(LanePublisher):
-    """Publishes on one channel. Without an id it takes a random one; with one, its epochs are kept in a file, or the
-    caller knows one that was never used before.
+    """Publishes on one channel. Without a `publisher_id` the id is random; with one, the epochs are stored in a file,
+    or the caller supplies an epoch that was never used.
 
-    With a map (`groups`) every topic goes to its own group and to the map's port; of the channel, only the interface
-    and the hops count. Messages on different groups have no order between them.
+    With a map (`groups`) every topic has its own group, on the map's port; the channel then only sets the interface and
+    the hop count. Messages on different groups are not ordered.
 
-    A `ring`, with room for the largest packet, gets every packet that is sent to a group, before the network does: for
-    a filter module on this host. It stays the caller's to close, after the publisher. What
-    `is_host_only` goes nowhere else: the network is spared what only applications of this host want.
+    A `ring`, with room for the largest packet, gets every packet before the network: for a filter module on this host.
+    The caller closes the ring, after the publisher. Messages with `is_host_only` are not sent to the network, because
+    only applications of this host need them.
 
-    With `to`, packets go to this one receiver, whatever their group says.
+    With `to`, packets go to this one receiver instead of their group.
 
-    With `keys`, packets have an authentication trailer made with the last of them, and requests without one are
-    refused. authenticate() changes the keys. While their `lease` has ended, all requests are refused."""
+    With `keys`, packets have an authentication trailer made with the last key, and requests without a valid trailer are
+    refused. authenticate() changes the keys. After their `lease` has ended, all requests are refused.
+    """
 
     def __init__(
         self,
@@ -201,7 +202,7 @@ class MulticastPublisher(LanePublisher):
             self._set_service()
 
     def close(self, *, linger: bool = True) -> None:
-        """Say goodbye; linger to answer the repair requests of stragglers, for the configured time."""
+        """Send a goodbye; linger to answer the repair requests of stragglers, for the configured time."""
         if self.is_stopped:
             return
         self.say_goodbye()
@@ -222,7 +223,8 @@ class MulticastPublisher(LanePublisher):
         self.close(linger=error is None)
 
     def _leave_to_parent(self) -> None:
-        """After a fork, in the child, which has none of our threads: its packets would have the parent's numbers."""
+        """After a fork, in the child, which has no copy of the publisher's threads: its packets would reuse the
+        parent's sequence numbers."""
         self.leave_to_parent()
         self.is_stopped = True
         self._failure = LocalProtocolError("it was made before a fork, and belongs to the parent")
@@ -285,7 +287,7 @@ class MulticastPublisher(LanePublisher):
         return answers
 
     def _set_service(self) -> None:
-        """Tell serve() the core's next deadline; in our turn."""
+        """Tell serve() the core's next deadline. Call with the turn taken."""
         deadline_ns = self._core.next_service_ns()
         self.service_due_ns = NEVER_NS if deadline_ns is None else deadline_ns
 
@@ -345,7 +347,7 @@ _publishers: WeakSet[MulticastPublisher] = WeakSet()
 
 
 def _flush_all() -> None:
-    """At the end of the program: nobody else sends what waits."""
+    """At the end of the program: send the waiting messages."""
     for publisher in list(_publishers):
         if not publisher.is_closed:
             publisher.flush()

@@ -46,18 +46,17 @@ from penstock.wire import Authenticator, DatagramBatch, MessageBatch
 log = logger("middleware.driver")
 
 Received: TypeAlias = Deliver | DeliverBatch | LossReceipt | StreamStarted | StreamEnded | Collision
-"""Everything that a receiver reports to the application, in order."""
+"""All messages and events of a receiver, in order."""
 
 
 class SocketReceiver(LaneReceiver):
-    """A receiver on sockets: its `own`, which its requests go out by and repairs come back to, and others. It works in
-    the caller's thread, or in an asyncio loop. `keys` has the destination of each group for requests by multicast.
+    """A receiver on sockets: `own` sends requests and receives repairs; the others receive the groups. It works in the
+    caller's thread, or in an asyncio loop. `keys` has the destination of each group for multicast requests.
 
-    Spinning answers within a microsecond and burns a core; otherwise the kernel wakes us. Then, with `gather_us`, what
-    comes soon after something else is let gather for so long: it comes at most that much later, and many messages that
-    come one by one cost few wake-ups. `loss` throws that share of
-    the datagrams away as they arrive, to see how they are repaired. With an `authenticator` only authentic datagrams
-    count.
+    Spinning reacts within a microsecond and uses a whole core; otherwise the kernel wakes the thread. Then, with
+    `gather_us`, the thread waits for further messages for up to that time: the delay is bounded, and many single
+    messages cost few wake-ups. `loss` drops this share of the datagrams on arrival, to test repair. With an
+    `authenticator` only authentic datagrams are accepted.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class SocketReceiver(LaneReceiver):
         return self.take_rest(self._core.in_order.begin(self._batch, now_ns), now_ns)
 
     def take_rest(self, messages: MessageBatch | None, now_ns: int) -> list[Received]:
-        """Pass the batch to the core; its first `messages` were in order and are already taken."""
+        """Pass the batch to the core; its first `messages` were in order and are already handled."""
         return self._carry_out(self._core.receive_rest(self._batch, messages, now_ns))
 
     def _carry_out(self, instructions: list[ReceiverInstruction]) -> list[Received]:
@@ -200,7 +199,7 @@ class MulticastReceiver(SocketReceiver):
         authenticator: Authenticator | None = None,
     ) -> None:
         interface = _interface_of(channels)
-        # repairs arrive at a socket of our own, because several receivers of a host share the group's port
+        # repairs arrive at a separate socket, because several receivers of a host share the group's port
         own = host_socket(interface, multicast_hops=channels[0].hops)
         try:
             self._joined = group_sockets(channels)
@@ -209,7 +208,7 @@ class MulticastReceiver(SocketReceiver):
             raise
         self._interface = interface
         self._left: dict[socket.socket, Channel] = {}
-        """Sockets of channels that were left: they receive nothing new, and are read until the next listen()."""
+        """Sockets of channels that were left: they receive no new data, and are read until the next listen()."""
         super().__init__(
             own,
             list(self._joined),

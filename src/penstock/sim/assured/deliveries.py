@@ -33,7 +33,7 @@ class DeliveryChecker(Checker):
         self._delivered[endpoint].add(key)
 
     def require_absent(self, keys: Iterable[Key], why: str) -> None:
-        """No endpoint has delivered any of these messages, because of `why`."""
+        """Check that no endpoint has delivered any of these messages, because of `why`."""
         for key in keys:
             endpoints = [endpoint for endpoint, delivered in self._delivered.items() if key in delivered]
             self.require(not endpoints, f"{endpoints} delivered {key}, which {why}")
@@ -41,7 +41,7 @@ class DeliveryChecker(Checker):
     def require_delivered(
         self, messages: Iterable[tuple[Key, bytes]], why: str, *, except_by: Collection[str] = ()
     ) -> None:
-        """Every endpoint of the message's topic has delivered it, except those in `except_by`."""
+        """Check that every endpoint of the message's topic has delivered it, except those in `except_by`."""
         missing = [
             (key, endpoint)
             for key, topic in messages

@@ -169,7 +169,7 @@ class AssuredNode(Node):
     # The content of its journal
 
     def appended(self, sequence: int, timestamp_ns: int, payload: bytes) -> None:
-        """The plant judges what clients see."""
+        """The plant checks what clients see."""
 
     def recovered(self, durable: int, last: int) -> None:
         self._last = last

@@ -73,8 +73,8 @@ class RecordChecker(EngineChecker):
         self._just_told.add(connection)
 
     def observed(self, connection: Connection, numbers: Mapping[str, int], replaced: Iterable[str]) -> None:
-        """All that was written at once was seen: the receipt was among it, before or after the records. The records of
-        the `replaced` topics were written again with the same number, as the refresh after a loss may be."""
+        """All data of one write was observed: the receipt was in it, before or after the records. The records of the
+        `replaced` topics were written again with the same number, as after a refresh."""
         if connection in self._just_told:
             self._note_loss(connection, numbers)
         self._just_told.discard(connection)

@@ -220,7 +220,7 @@ class FilterPlant(StreamPlant[FilterPlantOptions, FilterSummary]):
             checker.forgot(viewer, group)
 
     def forwarded(self, consumer: Opened, data: bytes) -> None:
-        """A filter sends a packet; its gap is judged for the applications that get a copy of their own."""
+        """A filter sends a packet; its gap is checked for the applications with their own copy."""
         packet = decode(data)
         application = self.application_at(consumer.address)
         is_own = application is not None and application.address() == consumer.address

@@ -69,7 +69,7 @@ class StrangersPlant(Protocol):
 
 
 def scope(publishers: int, key: AuthenticationKey = KEY) -> AuthenticationScope:
-    """Keys and vouched publishers that the nodes of a plant have."""
+    """Keys and registered publishers of the nodes of a plant."""
     vouched = tuple(VouchedPublisher(number + 1, 1, EPOCHS) for number in range(publishers))
     return AuthenticationScope("plant", (key,), key.key_id, vouched)
 

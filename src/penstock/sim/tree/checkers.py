@@ -121,7 +121,7 @@ class StoryChecker(TreeChecker):
         last = story.messages[-1].sequence if story.messages else story.began
         for each in story.messages:
             if story.revoked_at and (each.sequence not in truth or truth[each.sequence].term > each.term):
-                continue  # the stream diverged when the subscriber was no longer told about it
+                continue  # the stream diverged while the subscriber received no reports
             self.require(each.sequence in truth, f"{where}: {each.sequence} is in no journal")
             self.require(truth[each.sequence].payload == each.payload, f"{where}: {each.sequence} is another message")
         is_whole = not story.revoked_at and not subscription.is_refused

@@ -243,7 +243,7 @@ class TreePlant(Plant[TreePlantOptions, TreeSummary]):
         self.infostream.sent(node, link, data)
 
     def informed(self, node: AgentNode, informed: Informed) -> None:
-        """For observers of the run."""
+        """Provides data for observers of the run."""
 
     def heard(self, subscriber: Subscriber, agent: str, publisher_id: int, info: Info) -> None:
         self.world.log.write(self.world.now_ns(), subscriber.name, f"hears {info} from {agent}")

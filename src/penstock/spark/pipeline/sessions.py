@@ -112,7 +112,7 @@ class StreamSession(msgspec.Struct, frozen=True):
     session: Session
     entry: SessionEntry
     is_stale: bool = False
-    """It is open, and its stream has stopped."""
+    """The session is open, and its stream has stopped."""
 
 
 def all_sessions(catalogue: Catalogue, ending: Mapping[str, list[int]]) -> list[StreamSession]:

@@ -1,17 +1,17 @@
-"""Moves an agent's data between its sockets without Python: what comes is taken in, what waits is sent.
+"""Moves an agent's data between its sockets without Python: received data goes into the fan-out, waiting data is sent.
 
     lane = Lane(fanout)
-    lane.open(link, sock.fileno(), begun)   # from now on nobody else reads or writes this socket
+    lane.open(link, sock.fileno(), begun)   # from now on only the lane reads and writes this socket
     while True:                             # in the data thread
         if lane.run(timeout_ns):
-            ...                             # fanout.notices(), or fanout.ready(), have something new
-    lane.close(link)                        # now it is its owner's again, to be closed
+            ...                             # fanout.notices() or fanout.ready() return the news
+    lane.close(link)                        # now its owner can close it
 
-A socket that takes nothing costs nothing: what is left of a frame is kept, places wait in the link's queue, and the
-kernel says when there is room. All are for any thread but run(), which is for one.
+A blocked socket costs nothing: the rest of a frame is kept, positions wait in the link's queue, and the kernel reports
+room. One thread calls run(); any thread may call the other methods.
 
-A thread that has something to send, and has the processor already, need not wake the one of the lane: cork(), then
-send() when all of it is there.
+A running thread with data to send need not wake the lane's thread: it calls cork() first, and send() when all data is
+queued.
 """
 
 cimport cython
@@ -103,7 +103,7 @@ cdef class Lane:
         free(self._buffer)
 
     def open(self, uint64_t link, int fd, const uint8_t[::1] begun = None) -> None:
-        """The socket does not block; `begun` are bytes that were read from it already."""
+        """The socket must not block; `begun` are bytes that were already read from it."""
         cdef uint32_t slot
         cdef Link *opened
         cdef epoll_event event
@@ -162,8 +162,8 @@ cdef class Lane:
                 self.send_some(SENDS_MAX)
 
     def run(self, int64_t timeout_ns) -> bool:
-        """Move data until the time is over, or wake() was called, or there is something new for Python: then it is true.
-        While that waits to be seen to, data can be moved on."""
+        """Move data until the time has passed, wake() was called, or there is news for Python: then the result is True.
+        Data can be moved further before the news is handled."""
         cdef int has_more
         with nogil:
             has_more = self.loop(udp_monotonic_ns() + timeout_ns)
@@ -205,7 +205,7 @@ cdef class Lane:
         return max(due_ns - now_ns, <int64_t>0) if due_ns else INT64_MAX
 
     cdef void rest(self) noexcept nogil:
-        """Python has not handled earlier reports: read nothing more before it has."""
+        """Python has not handled earlier reports: read nothing more until then."""
         mutex_release(&self.fanout.mutex)
         usleep(REST_US)
         mutex_acquire(&self.fanout.mutex)

@@ -23,7 +23,7 @@ class PartyAccess(LoginAccess[Login, Rights]):
         self._own_token = own_token
 
     def set_names(self, agents: Mapping[str, str], operators: Collection[str]) -> None:
-        """For logins from now on."""
+        """Applies to later logins."""
         self._agents = dict(agents)
         self._operators = frozenset(operators)
 
@@ -78,7 +78,7 @@ def _not_listed(name: str, what: str) -> NotEntitledError:
 
 
 def party_of(login: Login, rights: Rights) -> Party:
-    """The party, as the core knows it."""
+    """The party, in the core's terms."""
     return Party(
         login.name,
         login.role,

@@ -20,8 +20,7 @@ REFUSALS = ("consumers_refused", "requests_refused", "connections_refused")
 
 
 def account_rows(core: DistributionAgent, counted: Sequence[Counters]) -> Iterator[Account]:
-    """The accounts as they stand, read in the core's thread; a link that has ended is in them once. `counted` count
-    refusals."""
+    """The current accounts, read in the core's thread; an ended link is included once. `counted` count refusals."""
     yield Account(RUN, "", _run(core, counted))
     for stream in core.streams:
         yield Account(INTAKE, stream.number, _intake(core, stream))
@@ -33,7 +32,7 @@ def _open(core: DistributionAgent) -> Iterator[LinkAccount]:
     for link, activity in list(core.environment.accounts.open.items()):
         try:
             yield LinkAccount(msgspec.structs.replace(activity), core.fanout.link(link))
-        except PenstockError:  # its end is on its way
+        except PenstockError:  # its end is being handled
             continue
 
 

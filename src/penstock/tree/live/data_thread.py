@@ -1,11 +1,11 @@
 """The thread that moves an agent's data between plain sockets (the lane), beside the loop in which its core runs.
 
-    carrier = Carrier(fanout, noticed)      # noticed(): in the loop, when there are notices or something to take
+    carrier = Carrier(fanout, noticed)      # noticed(): called in the loop when there are notices or frames
     carrier.start()
-    carrier.take_over(number, sock, begun)  # of a connection whose own reader has been paused
+    carrier.take_over(number, sock, begun)  # a connection whose own reader is paused
     carrier.give_back(number)
 
-A connection that is protected by TLS is not for it: its bytes pass through Python.
+A connection with TLS cannot use it, because its bytes pass through Python.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ TURN_NS = 1_000_000_000
 
 
 class Carrier:
-    """From start() to stop(), in a loop's thread."""
+    """Runs from start() to stop(), in a loop's thread."""
 
     def __init__(self, fanout: Fanout, noticed: Callable[[], None], *, cpu: int = -1) -> None:
         self._lane = Lane(fanout)
@@ -37,7 +37,7 @@ class Carrier:
         self._thread.start()
 
     def take_over(self, link: int, fd: int, begun: bytes = b"") -> None:
-        """Carry what is on this link from now on; `begun` was read already. The descriptor stays its owner's."""
+        """Carry the data of this link from now on; `begun` was already read. The owner closes the descriptor."""
         self._sockets[link] = sock = socket.socket(fileno=os.dup(fd))
         sock.setblocking(False)
         try:

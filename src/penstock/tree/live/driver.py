@@ -148,8 +148,9 @@ class LiveAgent:
     # From start to shutdown
 
     async def _await_tokens(self) -> None:
-        """Before the first login, if an administration server answers in time: who has no token, or comes to an agent
-        that cannot check it, is refused, and would settle with whoever takes it first afterwards."""
+        """Wait for the agent's token before the first login, if an administration server answers in time: parties
+        without a token, or at an agent that cannot check tokens, are refused, and would then stay with the first agent
+        that accepts them."""
         if self.node.tokens is not None and self.config.role != "root":
             own = OwnToken(self.config.admin, (">",))
             self.node.spawn(own.keep(self._renew_own))
@@ -190,7 +191,7 @@ class LiveAgent:
         return self._own_token
 
     def reload(self, config: AgentConfig) -> None:
-        """Take over what may change while the agent runs: its table, and the streams at the root."""
+        """Apply the settings that may change while the agent runs: its table, and the streams at the root."""
         config = config.with_session_topics()
         self._core.reconfigure(config)
         self._access.set_names(config.bearers, config.operators)
@@ -232,7 +233,7 @@ class LiveAgent:
     # The core
 
     def _tell(self, event: Event) -> None:
-        self._running.tell(event)  # a party that makes a mistake is told by the core, and counted
+        self._running.tell(event)  # the core reports the error to the party, and counts it
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:

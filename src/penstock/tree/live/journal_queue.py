@@ -1,7 +1,7 @@
-"""The disk of a root or standby as its core sees it: journals that are appended to and read, each in its order.
+"""The disk of a root or standby for its core: appends to journals and reads from them, each in order.
 
-While the disk is full nothing is lost: what was to be appended waits, nothing more is taken from publishers, and it
-goes on by itself when there is room.
+While the disk is full nothing is lost: pending appends wait, publishers are paused, and the queue continues when there
+is space.
 """
 
 import asyncio
@@ -28,7 +28,8 @@ log = logger("tree.storing")
 
 
 class Storing:
-    """`answer` gives an event to the core; `hold` and `release` have publishers wait. In the loop's thread."""
+    """`answer` passes an event to the core; `hold` and `release` pause and resume publishers. Used in the loop's
+    thread."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Storing:
         self._fail = fail
         self._waiting: deque[Append] = deque()
         self._unsynced: set[tuple[int, int]] = set()
-        """Streams and sequences that the disk had no room for."""
+        """Streams and sequence numbers for which the disk had no space."""
         self._is_holding = self._is_closing = False
         self._retry: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,7 +84,7 @@ class Storing:
         except JournalError as error:
             log.error("not_closed", code=error.code, error=str(error))
 
-    # Publishers wait while any append does.
+    # Publishers wait while an append is pending.
 
     def _have_wait(self) -> None:
         self._is_holding = True
@@ -146,7 +147,7 @@ class Storing:
             self._go_on()
         elif isinstance(error, JournalFailedError):
             self._fail(error)
-        elif not self._is_closing:  # the disk is full: it is kept in memory, and tried again
+        elif not self._is_closing:  # the disk is full: the append stays in memory and is retried
             self._unsynced.add((stream, through))
             self._have_wait()
             self._loop.call_later(RETRY_SECONDS, self._ask_again, stream, through)
@@ -171,7 +172,7 @@ class Storing:
         except JournalFailedError as error:
             self._fail(error)
             return
-        except PenstockError as error:  # such as a full disk: whoever still wants it asks again, not at once
+        except PenstockError as error:  # such as a full disk: the reader asks again, after a pause
             log.warning("read_failed", stream=request.stream, code=error.code, error=str(error))
             await asyncio.sleep(RETRY_SECONDS)
             answer = JournalRead(request.request, b"", 0, 0, is_failed=True)
@@ -181,7 +182,7 @@ class Storing:
         stream, after = request.stream, self._begin(request)
         try:
             return self.store.read(stream, after, request.bytes_max)
-        except JournalCorruptError as error:  # the rest is good: what cannot be read is told as gone
+        except JournalCorruptError as error:  # the rest is valid: unreadable records are reported as gone
             through = self.store.pass_damaged(stream, after)
             log.error("stream_damaged", stream=stream, after=after, through=through, error=str(error))
             return Portion(b"", through, through)
@@ -191,7 +192,8 @@ class Storing:
             return request.after
         try:
             return max(self.store.find_time(request.stream, request.time_ns), request.after)
-        except JournalCorruptError as error:  # the place is unknown: begin with the oldest rather than too late
+        # the position is unknown: begin with the oldest record rather than too late
+        except JournalCorruptError as error:
             log.error("time_not_found", stream=request.stream, error=str(error))
             return request.after
 

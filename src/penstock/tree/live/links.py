@@ -39,7 +39,8 @@ log = logger("tree.links")
 
 
 class AgentLinks(LinkService[Message, Login, Rights]):
-    """From start() to close(). `tell` gives an event to the agent's core, `order` carries out an operator's order."""
+    """Runs from start() to close(). `tell` passes an event to the agent's core, `order` carries out an operator's
+    order."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         self._fanout = fanout
         self._tell = tell
         self._order = order
-        self._logins: dict[Link, bytes] = {}  # the bytes of logins that are not complete
+        self._logins: dict[Link, bytes] = {}  # the bytes of incomplete logins
         self._dialling = Dialling(
             TREE,
             self,
@@ -91,7 +92,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         self._operators: dict[int, FrameDecoder] = {}
         self._blocked: set[int] = set()
         self._held: set[int] = set()
-        self._stopped: set[int] = set()  # the fan-out has paused them
+        self._stopped: set[int] = set()  # links that the fan-out has paused
         self._carrier = Carrier(fanout, self.pump_soon, cpu=config.cpu)
 
     async def start(self) -> None:
@@ -114,7 +115,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
             self._dialling.dial(attempt, place)
 
     def end(self, number: int) -> None:
-        """End the link when its waiting data is sent, or cannot be sent soon."""
+        """End the link when its waiting data is sent, or after a short time."""
         link = self.links.get(number)
         if link is None:
             return
@@ -134,10 +135,10 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         link.close()
 
     def _waits(self, number: int) -> bool:
-        """True if something is still to be sent."""
+        """True if data is waiting."""
         try:
             return self._fanout.link(number).waiting > 0
-        except PenstockError:  # the core has forgotten it
+        except PenstockError:  # the core has removed it
             return False
 
     async def _let_out(self) -> None:
@@ -157,7 +158,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         self.note_refusal(link, refusal)
         try:
             self._fanout.say(number, self.frame(refusal))
-        except PenstockError as error:  # it accepts no data any more, or is gone already
+        except PenstockError as error:  # it accepts no more data, or is already closed
             log.info("refusal_not_said", address=link.address, error=str(error))
         self._fanout.stop(number)
         self.end(number)
@@ -185,8 +186,8 @@ class AgentLinks(LinkService[Message, Login, Rights]):
             asyncio.get_running_loop().call_soon(self.pump)
 
     def pump(self) -> None:
-        """Write waiting bytes to links that take them; tell the core what the fan-out has for it."""
-        self._is_pump_due = True  # this call already does what follows requests
+        """Write waiting bytes to links that accept them; pass the fan-out's notices to the core."""
+        self._is_pump_due = True  # this call also does the work that follows requests
         if not self._is_closing and self._fanout.has_notices():
             self._tell(Noticed())
         self._is_pump_due = False
@@ -303,7 +304,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         return b"" if self._carry(link, rest) else rest
 
     def _carry(self, link: Link, begun: bytes) -> bool:
-        """Have the data thread take over, if the core has taken the link and it is a plain socket."""
+        """Let the data thread take over, if the core has accepted the link and its socket is not encrypted."""
         transport = link.transport
         if transport.get_extra_info("ssl_object") is not None or link.number not in self._fanout.links():
             return False

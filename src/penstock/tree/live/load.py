@@ -12,7 +12,7 @@ STEP_PERCENT = 5
 
 
 async def watch_load(tell: Callable[[Busy], None]) -> None:
-    """The load in percent of one core, measured without end."""
+    """The load in percent of one core, measured continuously."""
     before = time.process_time(), time.monotonic()
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)

@@ -19,7 +19,7 @@ class Register(msgspec.Struct, frozen=True):
 
 class Publishers(msgspec.Struct, frozen=True):
     through: dict[int, int]
-    """By stream: the last sequence whose publisher is included."""
+    """By stream: the last sequence number whose publisher is included."""
     numbers: dict[int, int]
     """By publisher: the number up to which all its messages are stored."""
     beyond: dict[int, list[int]] = {}

@@ -41,7 +41,7 @@ def observed(core: DistributionAgent, links_max: int, **facts: Any) -> AgentStat
 def _stream(fanout: Fanout, stream: Stream) -> StreamStatus | None:
     try:
         info, state = stream.info, fanout.stream(stream.number)
-    except PenstockError:  # it is being opened, or was closed meanwhile
+    except PenstockError:  # it is being opened, or was closed in the meantime
         return None
     return StreamStatus(info.number, info.name, info.topics, state.term, state.last, state.kept_after, state.duplicates)
 

@@ -1,13 +1,13 @@
-"""What a root or standby keeps: its streams, the term, and of each stream a journal, in which record n is the packet of
-sequence n.
+"""The storage of a root or standby: its streams, the term, and a journal per stream, in which record n is the packet
+with sequence number n.
 
     directory/
         tree.json                the tree's name, the term, the streams with their numbers
-        publishers.json          how far each publisher was at some time; what came after is read from the journals
+        publishers.json          the positions of publishers at some time; later positions are read from the journals
         tail                     the newest packets (tail.py)
         streams/3-orders/        a journal
 
-A store belongs to one thread at a time, but for read(), find_time() and pass_damaged(), which any thread may call.
+A store belongs to one thread at a time, except for read(), find_time() and pass_damaged(), which any thread may call.
 """
 
 import threading
@@ -54,13 +54,13 @@ class Portion(msgspec.Struct, frozen=True):
 
     packets: bytes
     after: int
-    """The sequence before the first packet."""
+    """The sequence number before the first packet."""
     through: int
-    """The sequence of the last packet; `after` if there is none."""
+    """The sequence number of the last packet; `after` if there is none."""
 
 
 class StreamStore:
-    """Made by open(); what is on the disk is then whole: what a crash left in the tail is in the journals."""
+    """Made by open(), which recovers the disk: packets that a crash left in the tail are moved to the journals."""
 
     def __init__(
         self,
@@ -84,10 +84,11 @@ class StreamStore:
         self._journals: dict[int, JournalWriter] = {}
         self._readers: dict[int, JournalReader] = {}
         self._locks: dict[int, threading.Lock] = {}
-        """By stream: whoever has it may read its journal, or put another in its place."""
+        """By stream: the lock to read or replace its journal."""
         self._tail: Tail | None = None
         self._settled: dict[int, int] = {}
-        """By stream: what must be on the disk when the half of the tail is written over that is not in use."""
+        """By stream: the last sequence number that must be on the disk before the unused half of the tail is
+        overwritten."""
 
     @classmethod
     def open(
@@ -140,7 +141,7 @@ class StreamStore:
         )
 
     def define(self, info: StreamInfo) -> None:
-        """There is this stream, or it has other topics or a newer term. It is on the disk when this returns: a root
+        """Add a stream, or change its topics or its term. The change is on the disk when this returns, because a root
         must never serve in a term that it has left."""
         self._streams[info.number] = info
         self.begin_term(max((term for term, _ in info.begins), default=0))
@@ -158,13 +159,13 @@ class StreamStore:
 
     @property
     def append_size_max(self) -> int:
-        """Bytes of packets that can be appended at once."""
+        """Maximum number of bytes that can be appended at once."""
         assert self._tail is not None
         return self._tail.size_max
 
     @property
     def tail(self) -> TailMemory:
-        """Where compiled code may put packets before they are appended."""
+        """A buffer for packets that compiled code prepares before the append."""
         assert self._tail is not None
         return self._tail.memory
 
@@ -182,12 +183,12 @@ class StreamStore:
         first: int,
         is_in_tail: bool = False,
     ) -> None:
-        """The stream's next packets, from sequence `first` on; one behind the other, unless the tail has them already.
-        They outlive this process from now on. What a standby misses before them was kept nowhere any more: then the
-        journal begins with them. A root keeps everything that it has numbered: there a hole is a JournalFailedError,
-        and what is kept stays.
+        """Append the stream's next packets, from sequence number `first` on, contiguous in memory; the tail may have
+        them already. They survive this process from now on. If packets before `first` are missing at a standby, no node
+        retains them: the journal then begins with `first`. A root retains all packets that it has numbered: a hole is a
+        JournalFailedError, and its records are kept.
 
-        JournalFullError while the disk is full: none of them was taken.
+        JournalFullError while the disk is full: no packet was appended.
         """
         assert self._tail is not None
         if self._journals[number].next_sequence < first:
@@ -197,7 +198,7 @@ class StreamStore:
             self.cut(number, 0, first_sequence=first)
         begin, end = int(offsets[0]), int(offsets[-1]) + int(sizes[-1])
         if not is_in_tail:
-            self._tail.make_room(end - begin)  # may find the disk full: before the journal has taken anything
+            self._tail.make_room(end - begin)  # may find the disk full: before the journal has accepted a packet
         stamps_ns = numpy.empty(len(sizes), numpy.int64)
         stamps_ns.fill(timestamp_ns)
         self._journals[number].append_packed(packets, offsets, sizes, stamps_ns)
@@ -205,7 +206,7 @@ class StreamStore:
             self._tail.write(memoryview(packets)[begin:end])
 
     def cut(self, number: int, after: int, *, first_sequence: int = 1) -> None:
-        """Records after this sequence are not part of the stream: remove them."""
+        """Remove records after this sequence number, because they are not part of the stream."""
         journal = self._journals[number]
         if after >= journal.next_sequence - 1:
             return
@@ -221,28 +222,28 @@ class StreamStore:
             journal.commit()
 
     def _settle(self) -> None:
-        """The other half of the tail is on the disk: it becomes the half in use."""
+        """The packets of the other half of the tail are on the disk: it becomes the half in use."""
         for number, through in self._settled.items():
             journal = self._journals[number]
-            journal.commit(min(through, journal.next_sequence - 1))  # less, if it was cut
+            journal.commit(min(through, journal.next_sequence - 1))  # less, if the journal was truncated
         self._settled = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
 
     def when_durable(self, number: int, sequence: int, call: Callable[[Exception | None], None]) -> None:
-        """`call` is called in another thread: when the packet is on the disk, or with the error."""
+        """Call `call` in another thread: when the packet is on the disk, or with the error."""
         self._journals[number].when_durable(sequence).add_done_callback(lambda answer: call(answer_error(answer)))
 
     def read(self, number: int, after: int, bytes_max: int) -> Portion:
-        """The packets after a sequence that are kept; at least one, if there is one. JournalFullError if there is none
-        but what waits for room on the disk, JournalCorruptError if the next one is damaged."""
+        """The retained packets after a sequence number; at least one, if there is one. JournalFullError if all of them
+        wait for space on the disk, JournalCorruptError if the next one is damaged."""
         with self._reading(number) as reader:
             portion = _read(reader, after, bytes_max)
             if not portion.packets and after < self._journals[number].next_sequence - 1:
-                self._journals[number].commit()  # it is on its way to the disk
+                self._journals[number].commit()  # it is being written
                 portion = _read(reader, after, bytes_max)
             return portion
 
     def find_time(self, number: int, time_ns: int) -> int:
-        """The sequence before the first packet that is not older than this time."""
+        """The sequence number before the first packet that is not older than this time."""
         with self._reading(number) as reader:
             self._journals[number].commit()
             reader.seek_time(time_ns)
@@ -250,15 +251,15 @@ class StreamStore:
             return int(batch.rows[0]["sequence"]) - 1 if len(batch) else reader.find_end() - 1
 
     def pass_damaged(self, number: int, after: int) -> int:
-        """The sequence after which reading can continue if the next packet is damaged."""
+        """The sequence number after which reading can continue if the next packet is damaged."""
         with self._reading(number) as reader:
             return reader.next_segment(after + 1, self._journals[number].durable_sequence + 1) - 1
 
     # Publishers
 
     def note_publishers(self, marks: PublisherPositions) -> None:
-        """Store the publishers' positions, whose messages have all been appended, so that the next start need not
-        read all streams."""
+        """Store the publishers' positions, whose messages have all been appended, so that the next start need not read
+        all streams."""
         through = {number: journal.next_sequence - 1 for number, journal in self._journals.items()}
         beyond = {key: sorted(each) for key, each in marks.beyond.items()}
         known = Publishers(through, dict(marks.through), beyond, dict(marks.bearers))
@@ -298,7 +299,8 @@ class StreamStore:
         self._tail.forget_others()
 
     def _is_of_now(self, packet: Packet) -> bool:
-        """False if the packet's term ended before it: such packets were removed, and others have their sequences."""
+        """False if the packet's term ended before it: such packets were removed, and others have their sequence
+        numbers."""
         info = self._streams.get(packet.group)
         begun = [] if info is None else [term for term, after in info.begins if after < packet.sequence]
         return not begun or packet.epoch == begun[-1]
@@ -366,7 +368,7 @@ def _read(reader: JournalReader, after: int, bytes_max: int) -> Portion:
             batch = reader.read_batch()
         except JournalCorruptError:
             if parts:
-                break  # what is before the damage is good
+                break  # records before the damage are valid
             raise
         if not len(batch):
             break

@@ -1,17 +1,17 @@
-"""The newest packets of a root's streams, in a mapped file: what is written here outlives the process at once.
+"""The newest packets of a root's streams, in a mapped file: packets written here survive the process at once.
 
-A journal brings records to the disk in batches, and what waits for it is lost with the process. So packets are put
-here first, by the root's intake or when they are appended; after a crash, those that a journal does not have are taken
-from here. Only a crash of the machine can lose what no journal has synced. (With persist = "synced" nothing is
-distributed before that.)
+A journal writes records to the disk in batches, and waiting records are lost with the process. So packets are written
+here first, by the root's intake or by an append; after a crash, packets that a journal lacks are read from here. Only a
+crash of the machine can lose packets that no journal has synced. (With persist = "synced", packets are distributed
+after the sync.)
 
     ┌───────────────────────────────┬───────────────────────────────┐
-    │ half: packet, packet, …, zeros│ half: packet, packet, …, zeros│     written in turns
+    │ half: packet, packet, …, zeros│ half: packet, packet, …, zeros│     written alternately
     └───────────────────────────────┴───────────────────────────────┘
 
-A half is written again when all that it has is in synced journals. Packets say their stream, sequence, term and
-checksum themselves: whatever is left of older ones, or torn, does no harm. A file of another size, from a run with
-other halves, is put aside (tail.SIZE) until what it has was taken.
+A half is overwritten when all of its packets are in synced journals. Each packet has its stream, sequence number, term
+and checksum, so remains of older packets and torn packets do no harm. A file of another size, from a run with another
+half size, is renamed (tail.SIZE) until its packets are stored.
 """
 
 import mmap
@@ -27,8 +27,8 @@ from penstock.wire._codec import PACKET_HEADER_SIZE, PACKET_SIZE_AT
 
 
 class Tail:
-    """`settle` returns when everything that was written here before its last call is on the disk elsewhere, or raises
-    why it is not."""
+    """`settle` returns when all packets written here before its last call are on the disk elsewhere, or raises the
+    error that prevents it."""
 
     def __init__(self, path: Path, half_size: int, settle: Callable[[], None]) -> None:
         self._half_size = half_size
@@ -65,13 +65,13 @@ class Tail:
             self._others.pop().unlink()
 
     def make_room(self, size: int) -> None:
-        """Make room for this number of bytes: write() then finds it. Raises what `settle` raises."""
+        """Make room for this number of bytes, so that write() finds it. Raises the errors of `settle`."""
         if not self.memory.has_room(size):
             self._settle()
             self.memory.turn()
 
     def write(self, data: bytes | memoryview) -> None:
-        """Whole packets, for which there is room."""
+        """Write whole packets, for which there must be room."""
         self.memory.write(data)
 
     def close(self) -> None:
@@ -80,8 +80,8 @@ class Tail:
 
 
 def _sound(data: bytes | mmap.mmap, half_size: int) -> Iterator[Packet]:
-    """The packets of both halves, of each half up to the first invalid packet. The rest is not read: the rest of a map
-    stays out of memory."""
+    """The packets of both halves, of each half up to the first invalid packet. The rest of the map is not read, and so
+    uses no memory."""
     for begin in (0, half_size):
         at, end = begin, begin + half_size
         while at + PACKET_HEADER_SIZE <= end:

@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 class News(Generic[T]):
-    """Events are numbered from 1; a watcher more than `kept` behind misses the oldest. Use it in the thread of the
-    loop."""
+    """Events are numbered from 1; a watcher that lags more than `kept` events behind misses the oldest. Use the object
+    in the thread of the loop."""
 
     def __init__(self, kept: int = NEWS_KEPT) -> None:
         self._kept: deque[T] = deque(maxlen=kept)

@@ -57,8 +57,8 @@ class ConsoleStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleService:
-    """Create and use it in the thread of the running loop; only calls of the administration server run in other
-    threads."""
+    """Create and use the service in the thread of the running loop; only calls of the administration server run in
+    other threads."""
 
     def __init__(self, plant: Plant, config: ConsoleConfig) -> None:
         self.plant = plant

@@ -40,7 +40,7 @@ class RouterSection:
         )
 
     def judged(self, runs: list[Row], endpoints: list[Row]) -> SectionResult:
-        """Judge the newest accounts."""
+        """Check the newest accounts."""
         wrong = [row for row in runs if _is_run_wrong(row)] + [row for row in endpoints if _is_wrong(row)]
         missing = _missing(runs, endpoints)
         killed = runs_killed(runs, "router")

@@ -35,7 +35,7 @@ class TreeSection:
         return self.judged(runs, _rows(tables, "agent_intake", "stream_name"), _rows(tables, "agent_account", "link"))
 
     def judged(self, runs: list[Row], streams: list[Row], links: list[Row]) -> SectionResult:
-        """Judge the newest accounts."""
+        """Check the newest accounts."""
         wrong = _wrong_streams(streams) + [row for row in links if _is_wrong(row)]
         lost = [row for row in links if row["gone"] or row["diverged"]]
         killed = runs_killed(runs, "agent")

@@ -1,1 +1,1 @@
-"""What the pipeline reads: journals and recorded feeds, cut into slices, and the rows and facts of a slice."""
+"""Input of the pipeline: journals and recorded feeds, divided into slices, and the rows and facts of a slice."""

@@ -22,13 +22,13 @@ T = TypeVar("T", str, int)
 
 
 class SourceSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run reads, as its user says it."""
+    """The user's selection of sources."""
 
     sources: list[str]
     """Journals (a directory, tcp://HOST:PORT) and recorded feeds (files)."""
 
     tables: list[str] = []
-    """One for all files, or one per file in their order; likewise the venues, prefixes and calendars."""
+    """One for all files, or one per file in their order; the same applies to venues, prefixes and calendars."""
 
     venues: list[str] = []
     prefixes: list[str] = []
@@ -38,7 +38,7 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     modules: tuple[str, ...] = ()
     trading_dates: list[str] = []
-    """None, or one per file in their order; likewise the streams."""
+    """None, or one per file in their order; the same applies to streams."""
 
     streams: list[int] = []
     is_following: bool = False
