@@ -33,10 +33,11 @@ class AdminLimits(Config, frozen=True):
     """Maximum number of unanswered challenges of one address."""
 
     failures_max: Count = 10
-    """Failed logins of one client from one address within `failure_s`; further logins are refused unchecked."""
+    """Maximum number of failed logins of one client from one address within `failure_s`; further logins are refused
+    unchecked."""
 
     address_failures_max: Count = 50
-    """Failed logins from one address within `failure_s`, for all clients together."""
+    """Maximum number of failed logins from one address within `failure_s`, for all clients together."""
 
     failure_s: Seconds = 60.0
     failure_entries_max: Count = 10_000
@@ -45,7 +46,7 @@ class AdminLimits(Config, frozen=True):
     subscriptions_max: Count = 100_000
     client_subscriptions_max: Count = 1_000
     client_ended_max: Count = 10_000
-    """Cancelled and revoked subscriptions of a client whose tokens have not yet expired."""
+    """Maximum number of a client's cancelled and revoked subscriptions whose tokens have not yet expired."""
 
     linger_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 60
     """Time after which a subscription with an expired token ends."""
@@ -87,7 +88,7 @@ class AdminLimits(Config, frozen=True):
     """Number of stream keys of a feed that are distributed, old ones included."""
 
     events_kept: Count = 256
-    """Events kept for each client."""
+    """Number of events kept for each client."""
 
     changes_kept: Count = 100_000
     """Number of changes that a standby may lag behind; a standby that lags further receives the whole state."""

@@ -564,7 +564,7 @@ class Client:
                 for told in self.admin.authentication().scopes:
                     self._authenticate(told)
         with self._lock:
-            if self._events_after == after:  # otherwise a new subscription has requested earlier events meanwhile
+            if self._events_after == after:  # otherwise a new subscription has requested earlier events in between
                 self._events_after = events.next_after
 
     def _take(self, body: object) -> None:

@@ -21,36 +21,36 @@ class Ports(msgspec.Struct, frozen=True):
     admin: int
     filter: int
     nodes: list[int]
-    """Of the ticker plant, the multiplexer and the edge cache."""
+    """Ports of the ticker plant, the multiplexer and the edge cache."""
 
     websocket: int
-    """Of the edge cache."""
+    """WebSocket port of the edge cache."""
 
     request: int
-    """Of the exchange: repairs of its lines."""
+    """Port of the exchange for repair requests."""
 
     peers: list[int]
-    """Of the feed adapters."""
+    """Ports of the feed adapters."""
 
     agents: list[int]
-    """Of the tree, the root first."""
+    """Ports of the tree's agents, the root first."""
 
     console: int
     routers: list[int]
     link: int
-    """Between the routers."""
+    """Port of the link between the routers."""
 
     voters: list[int]
-    """Of the routers and the witness, for their votes."""
+    """Ports of the routers and the witness for votes."""
 
     lines: list[Channel]
-    """On which the exchange sends."""
+    """Channels of the exchange's lines."""
 
     published: list[Channel]
-    """On which the feed adapters send."""
+    """Channels of the feed adapters."""
 
     publishing: int
-    """Of the groups of clients' publishers."""
+    """Port of the groups of clients' publishers."""
 
     @staticmethod
     def free() -> "Ports":

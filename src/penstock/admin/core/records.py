@@ -12,7 +12,7 @@ KeyState: TypeAlias = Literal["pending", "active", "old"]
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """The server's own numbers."""
+    """The server's generation and its counters."""
 
     generation: int = 1
     generation_since_ns: int = 0

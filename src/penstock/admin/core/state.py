@@ -132,7 +132,7 @@ class State:
         return [event for event in queue if event.number > after], known_from <= after <= self.meta.event_number
 
     def advance_events(self) -> None:
-        """Skip an event number, so that answers with the state from now on are newer than those before."""
+        """Skip an event number, so that later answers with the state are newer than earlier ones."""
         self.set_meta(event_number=self.meta.event_number + 1)
 
     def begin_events(self) -> None:

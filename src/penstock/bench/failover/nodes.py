@@ -162,8 +162,8 @@ TARGETS = (
 
 
 class Stalls(msgspec.Struct):
-    """Results for one kind of client, in seconds: the longest time without a message, per kill, and per pause beyond
-    the pause.
+    """Results for one kind of client, in seconds: per kill, the longest time without a message; per pause, that time
+    minus the pause.
     """
 
     kills: list[float] = []

@@ -216,7 +216,7 @@ def _state(source: ShownNode | None, target: ShownNode, said: Reading | None) ->
 
 
 def place_in_tree(status: AgentStatus) -> str:
-    """root, standby, fenced, or where below the root: leaf or intermediate."""
+    """Return the role of an agent: root, standby, fenced, leaf or intermediate."""
     if status.state != "agent":
         return status.state
     has_agents = any(link.role in ("agent", "standby") for link in status.links)

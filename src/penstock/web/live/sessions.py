@@ -65,7 +65,7 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sessions:
-    """Times are those of the monotonic clock, passed in. `ended(session)` is called for each session that ends."""
+    """Times are arguments, from the monotonic clock. `ended(session)` is called for each session that ends."""
 
     def __init__(self, limits: ConsoleLimits, random: Callable[[int], bytes], ended: Callable[[Session], None]) -> None:
         self._limits = limits

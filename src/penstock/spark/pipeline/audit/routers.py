@@ -81,8 +81,8 @@ def _is_wrong(row: Row) -> bool:
 
 
 def _missing(runs: list[Row], endpoints: list[Row]) -> int:
-    """Return the messages that endpoints had at the end of cleanly ended runs but not at the beginning of the next,
-    except those not acknowledged.
+    """Return the number of acknowledged messages that were in an endpoint at the end of a cleanly ended run, but
+    missing at the beginning of the next run.
     """
     waiting = {(row["router"], row["started"]): row["waiting"] for row in runs}
     by_endpoint: dict[tuple[str, str, int], list[Row]] = {}
