@@ -42,7 +42,7 @@ class Leased(Router):
 
 
 class LeasedPair:
-    """`a` has the lease, and `b` has all messages; `second` are the options of the second; both have endpoint `q`."""
+    """`a` has the lease, and `b` is in sync; `second` are options of `b`; both have the endpoint `q`."""
 
     def __init__(self, *first: EndpointConfig, second: tuple[EndpointConfig, ...] = (), **pair: Any) -> None:
         self.now_ns = 0

@@ -56,6 +56,6 @@ def join(spliced: dict[str, Any], held: dict[int, bytes]) -> bytes:
 
 
 def mark(number: int) -> int:
-    """The digest that stands for an endpoint of this number where the receiver matches the message."""
+    """The digest of an endpoint number, for messages that the receiver matches itself."""
     mixed = (number + 1) * 0x9E3779B97F4A7C15 % 2**64
     return ((mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 % 2**64 >> 32) % 2**32

@@ -21,7 +21,7 @@ def facts(samples: Path) -> dict[str, Any]:
 
 
 def converted_file(samples: Path, table: str, name: str, topic: str = "") -> tuple[Converter, list[tuple[str, bytes]]]:
-    """The converter at the end, and the records whose topic has this ending."""
+    """Convert a file; return the converter, and the records whose topic ends with `topic`."""
     converter = Converter(ConverterTable.load(table).compile(), 1, trading_date=date(2019, 1, 30))
     kept = []
     with open_source(samples / name) as source:

@@ -161,7 +161,7 @@ class _Judge:
                     yield f"of transaction {name} {there[0]} was delivered, and {key} not by {min(missing)}"
 
     def _is_judged(self, transaction: _Transaction) -> bool:
-        """Where routers are replaced by force, messages on only one of them may be half delivered when it fails."""
+        """False if a forced replacement may leave the transaction partly delivered."""
         wanted = {self.published[key].wanted for key in transaction.published}
         return self.rules.firm >= ACKNOWLEDGED or wanted == {"synchronous"}
 

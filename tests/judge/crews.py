@@ -16,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 
 
 class Crew:
-    """`orders` names the clients; on another host, if `entered` leads there."""
+    """The clients of `orders` in one process; `entered` switches to the host of the process."""
 
     def __init__(self, orders: Orders, directory: Path, entered: Entered = contextlib.nullcontext) -> None:
         self.name = orders.name

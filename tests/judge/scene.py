@@ -49,7 +49,7 @@ HELD_SECONDS = 2.0
 
 
 class Scene:
-    """Crews of clients of the routers at the addresses `access`; `entered` leads to the hosts of the clients."""
+    """Crews of clients, and faults. `access` has the routers' addresses; `entered` switches to a client host."""
 
     def __init__(
         self, directory: Path, access: Access, seed: int, crews: Sequence[Crew], entered: Entered = nullcontext

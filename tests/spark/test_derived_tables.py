@@ -434,7 +434,7 @@ def test_quotes_of_a_file_end_with_its_day(spark: Any) -> None:
 
 @pytest.mark.spec("DAY-8")
 def test_a_corrected_trade_keeps_its_trading_hours_in_the_day(spark: Any) -> None:
-    """The correction is printed outside of those hours, with a mark."""
+    """The correction is printed in other trading hours than its trade, with a mark."""
     extended = 2
     trades = pa.Table.from_pylist(
         [

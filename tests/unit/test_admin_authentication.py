@@ -256,7 +256,7 @@ def test_repeated_revocations_do_not_postpone_the_new_key() -> None:
 
 
 @pytest.mark.spec("AUTH-1")
-def test_a_rotation_continues_by_its_age_after_a_restart() -> None:
+def test_a_rotation_keeps_its_age_across_a_restart() -> None:
     again = rotating().again(NOW_NS + 2 * NS_PER_SECOND)
     again.wait(7.9)
     assert keys_of(changes(again, "bob")[-1]) == ([1, 2], 1)  # no holder has confirmed the key to this server

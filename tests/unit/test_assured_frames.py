@@ -110,7 +110,7 @@ def test_bytes_of_a_link_are_divided_into_data_and_control_frames() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 16, 50])
-def test_the_division_does_not_depend_on_the_sizes_of_the_reads(size: int) -> None:
+def test_frames_do_not_depend_on_the_sizes_of_the_reads(size: int) -> None:
     splitter = FrameSplitter()
     found = [each for at in range(0, len(STREAM), size) for each in splitter.feed(STREAM[at : at + size])]
     data = b"".join(piece for is_data, piece in found if is_data)

@@ -211,7 +211,7 @@ def test_without_system_events_the_calendar_decides_the_hours() -> None:
 @pytest.mark.spec("DAY-8")
 @pytest.mark.parametrize("told", [0, 2])
 def test_a_corrected_trade_keeps_its_trading_hours(told: int) -> None:
-    """Its correction is often printed outside of them, with a mark."""
+    """A correction is often printed in other trading hours than its trade, with a mark."""
     state = ConversionState()
     number = state.instrument("AAPL", 1)
     extended = 2

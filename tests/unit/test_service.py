@@ -337,7 +337,7 @@ def test_contributions_are_bounded_and_go_only_to_streams_that_accept_them(strea
     assert refusal.code == "contribution"
 
 
-def test_only_an_open_is_accepted_first_and_only_once() -> None:
+def test_the_first_message_must_be_an_open_and_a_second_open_is_refused() -> None:
     bench = ServiceBench()
     bench.say(1, ModifyStream(["a"]))
     bench.open(2, token(receive(">")), ">")

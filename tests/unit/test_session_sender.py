@@ -190,7 +190,7 @@ def test_a_blocked_session_delays_no_other() -> None:
         assert seen == list(range(3_000))
         assert len(stopped.buffer) <= EVENT_SIZE_MAX
         assert session_sender.stuck(NOW + 3_000) == [(0, 0)]
-        # it becomes ready: everything up to the loss, a receipt, the newest record
+        # the socket becomes ready: everything up to the loss, a receipt, the newest record
         late = b""
         while piece := stopped.received():
             late += piece

@@ -328,7 +328,8 @@ def test_an_append_is_divided_into_parts_that_fit_into_the_tail(size_max: int, c
 @pytest.mark.spec("TREE-11")
 @pytest.mark.parametrize("published", [0, 5])
 def test_a_standby_that_has_caught_up_is_fed_before_further_messages_are_distributed(published: int) -> None:
-    """Whether its leg became live at once or after a portion: the standby would not store live messages."""
+    """A message is sent on the standby's leg, because a standby does not store messages that it gets live; the leg was
+    live at once, or after a portion of the past."""
     root = RootCore(replicate="asynchronous")
     root.arrive(1, "source", "publisher", publisher_id=5)
     for number in range(1, published + 1):
