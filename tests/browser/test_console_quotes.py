@@ -53,7 +53,7 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
 @pytest.mark.spec("TREE-9")
 def test_a_price_changes_live_and_becomes_stale_when_its_source_stops(visits: Visits, market: Market) -> None:
     page = visits.log_in(market.port, "alice")
-    page.get_by_label("Stale after").select_option("2")
+    page.get_by_label("Stale after").select_option("120")
     watch(page, "md.us.eq.AAPL.>", "md.us.eq.IBM.>")
     expect(page.locator("#watch-list li")).to_have_count(1)
     shown, other = row(page, AAPL), row(page, "md.us.eq.IBM")
@@ -76,12 +76,17 @@ def test_a_price_changes_live_and_becomes_stale_when_its_source_stops(visits: Vi
     expect(shown.locator(".updates")).to_have_text("3")
     expect(other.locator(".bid .value")).to_have_text("24.50")
 
+    page.get_by_label("Stale after").select_option("2")
     expect(shown).to_have_class("stale")  # no further messages
     expect(shown.locator(".age")).to_contain_text("STALE")
     expect(page.locator("#quotes-state")).to_contain_text("2 STALE")
     assert "line-through" in str(bid.evaluate("element => getComputedStyle(element).textDecorationLine"))
-    market.quote(AAPL, bid_price="189.22")
-    expect(shown).not_to_have_class("stale")
+
+    def is_fresh() -> bool:
+        market.quote(AAPL, bid_price="189.22")
+        return shown.get_attribute("class") != "stale"
+
+    wait_until(is_fresh, "a quote that is not stale")  # a busy machine may show one quote only after two seconds
     expect(shown.locator(".ask .value")).to_have_text("–")  # no offer
 
     expect(shown.locator(".plot canvas")).to_be_visible()
