@@ -36,7 +36,7 @@ def run_seeds(seeds: range, seconds: float = 1.0) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_what_was_acknowledged_is_delivered_whatever_happens(first: int) -> None:
+def test_acknowledged_messages_are_delivered_under_every_fault(first: int) -> None:
     run_seeds(range(first, first + SEEDS_PER_TEST))
 
 
@@ -46,7 +46,7 @@ def test_many_more_seeds(first: int) -> None:
     run_seeds(range(first, first + 50), seconds=5)
 
 
-def test_a_run_that_leaves_much_is_waited_for_as_long_as_it_becomes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_a_backlog_may_settle_as_long_as_the_backlog_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this plant the publishers send five times as many messages as the only consumers can take."""
     monkeypatch.setattr(assured, "SETTLING_ROUNDS", 4)
     monkeypatch.setattr(assured, "SETTLED_MIN", 50)
@@ -62,7 +62,7 @@ def test_a_seed_replays_exactly() -> None:
     assert run_assured_seed(5, seconds=0.5).digest != run_assured_seed(6, seconds=0.5).digest
 
 
-def test_the_seeds_reach_every_kind_of_trouble() -> None:
+def test_the_seeds_cover_every_kind_of_fault() -> None:
     summaries = [run_assured_seed(seed, seconds=1.0) for seed in range(16)]
     for name in (
         "redelivered",
@@ -221,7 +221,7 @@ SABOTAGES = [
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES)
-def test_a_broken_router_is_noticed(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_router_is_detected(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
     with pytest.raises(SimulationError, match=NOTICED):
         run_seeds(range(SABOTAGE_SEEDS))

@@ -21,7 +21,7 @@ BELOW = Connection("mux-0/0", 1, "critical", is_below=True)
 
 
 class Told:
-    """The story of one topic, as told to a consumer on one connection."""
+    """The deliveries of one topic to a consumer on one connection."""
 
     def __init__(self, connection: Connection, options: EnginePlantOptions | None = None) -> None:
         self.market = Market(3)
@@ -50,7 +50,7 @@ class Told:
 
 
 @pytest.mark.spec("CRIT-4")
-def test_a_receipt_excuses_nothing_that_is_lost_after_it() -> None:
+def test_a_receipt_excuses_no_later_loss() -> None:
     told = Told(AT_PLANT)
     for value in range(5):
         told.market.publish(TOPIC, value, 0)
@@ -76,7 +76,7 @@ def test_after_an_overrun_the_next_update_may_come_without_the_lost_refresh() ->
 
 
 @pytest.mark.spec("CRIT-1")
-def test_nothing_is_conflated_above_whoever_is_at_the_plant() -> None:
+def test_updates_are_not_conflated_before_they_reach_the_plant() -> None:
     options = EnginePlantOptions(chain_class="adaptive")
     below, at_plant = Told(BELOW, options), Told(AT_PLANT, options)
     for told in (below, at_plant):
@@ -88,7 +88,7 @@ def test_nothing_is_conflated_above_whoever_is_at_the_plant() -> None:
 
 
 @pytest.mark.spec("ADPT-4")
-def test_a_record_read_amid_a_write_has_no_part_of_another() -> None:
+def test_a_record_read_during_a_write_has_no_part_of_another() -> None:
     assert [part.name for part in KEPT.parts] == ["bid", "common", "ask"]
     records = RecordChecker(Market(3), EnginePlantOptions())
     topic = "md.kept.0"
@@ -150,7 +150,7 @@ def test_a_record_that_is_replaced_without_a_receipt_lacks_nothing() -> None:
 
 
 @pytest.mark.spec("ADPT-3")
-def test_a_region_of_a_connection_that_is_gone_is_not_that_of_the_next_one() -> None:
+def test_a_region_of_a_lost_connection_is_not_that_of_the_next_one() -> None:
     tastes = (Taste("region", "adaptive"),)
     plant = EnginePlant(World(1), EnginePlantOptions(muxes=0, tastes=tastes, change_interval_ms=10_000))
     plant.start()

@@ -43,7 +43,7 @@ def test_each_class_keeps_its_promise(first: int) -> None:
 
 
 @pytest.mark.spec("CRIT-4")
-def test_what_waited_when_a_ring_was_overrun_is_not_mixed_with_what_is_replayed() -> None:
+def test_updates_waiting_at_an_overrun_are_not_mixed_with_replayed_ones() -> None:
     options = EnginePlantOptions(
         tastes=(
             Taste("session", "metered", 20, is_slow=True),
@@ -74,7 +74,7 @@ def test_a_seed_replays_exactly() -> None:
     assert run_engine_seed(3, seconds=0.3).digest != run_engine_seed(4, seconds=0.3).digest
 
 
-def test_the_seeds_reach_every_kind_of_trouble() -> None:
+def test_the_seeds_cover_every_kind_of_fault() -> None:
     summaries = [run_engine_seed(seed, seconds=SECONDS) for seed in range(40)]
     for name in (
         "updates_delivered", "updates_merged", "updates_metered", "updates_replayed", "refreshes", "receipts",
@@ -313,7 +313,9 @@ def take_what_was_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
         (name_no_session_to_nodes_below, 8, "SessionChecker"),
     ],
 )
-def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkers_detect_every_sabotage(
+    sabotage: Any, first: int, checker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`first` is a seed that fails, so that the test is short."""
     sabotage(monkeypatch)
     with pytest.raises(SimulationError) as caught:
@@ -323,7 +325,7 @@ def test_the_checkers_notice(sabotage: Any, first: int, checker: str, monkeypatc
 
 
 @pytest.mark.spec("ADPT-1")
-def test_adaptive_records_are_to_be_new_soon_after_congestion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adaptive_records_are_new_soon_after_congestion(monkeypatch: pytest.MonkeyPatch) -> None:
     """One millisecond after congestion some records are still on their way, and the check must report them."""
     monkeypatch.setattr("penstock.sim.engine.plant.CALM_NS", 1_000_000)
 

@@ -115,7 +115,7 @@ def test_five_days_through_one_pair_are_five_single_days(seed: int, failover_ms:
 
 @pytest.mark.spec("DAY-4")
 @pytest.mark.parametrize("failover_ms", [0, 1])
-def test_a_failover_at_midnight_waits_for_nobody_where_nothing_is_missing(failover_ms: int) -> None:
+def test_a_failover_at_midnight_does_not_wait_if_nothing_is_missing(failover_ms: int) -> None:
     """The previous day is over, so the failover does not wait, although the policy is to wait for an operator if no
     backup is synchronised."""
     plant, book = days_of(2, failover_ms=failover_ms, policy="wait")

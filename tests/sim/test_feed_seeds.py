@@ -37,7 +37,7 @@ def test_one_content_per_number_each_message_once_and_never_two_unfenced_actives
 
 
 @pytest.mark.parametrize("seed", [2_679, 3_864, 4_023, 4_058, 4_137])
-def test_seeds_that_once_showed_something(seed: int) -> None:
+def test_seeds_that_failed_once(seed: int) -> None:
     """Cases that once failed: a new session whose first messages are announced as lost (twice); a backup that
     synchronises again without reporting the messages it left out; a day that follows a day with missing messages; a
     short stall within a long one."""
@@ -55,7 +55,7 @@ def test_a_seed_replays_exactly() -> None:
     assert run_feed_seed(5, seconds=0.5).digest != run_feed_seed(6, seconds=0.5).digest
 
 
-def test_the_seeds_reach_every_kind_of_trouble() -> None:
+def test_the_seeds_cover_every_kind_of_fault() -> None:
     summaries = [run_feed_seed(seed, seconds=1.0) for seed in range(8)]
     for name in ("crashes", "takeovers", "discontinuities"):
         assert sum(getattr(each, name) for each in summaries) > len(summaries), name
@@ -213,7 +213,7 @@ def end_sessions_for_every_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
         (end_sessions_for_every_adapter, 34),
     ],
 )
-def test_the_checkers_notice(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkers_detect_every_sabotage(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`first` is a seed that fails, so that the test is short."""
     sabotage(monkeypatch)
     with pytest.raises(SimulationError) as caught:
@@ -222,7 +222,7 @@ def test_the_checkers_notice(sabotage: Any, first: int, monkeypatch: pytest.Monk
     assert "penstock sim --scenario feed --seed" in caught.value.hint
 
 
-def test_the_simulator_takes_other_markets() -> None:
+def test_the_simulator_accepts_other_markets() -> None:
     assert run_feed_seed(3, seconds=0.5, market=ToyMarket(3)).messages_delivered > 0
 
 
@@ -231,7 +231,7 @@ class ShortDays(ToyMarket):
         return super().day(stream_id, session)[:40]
 
 
-def test_a_new_session_begins_when_the_messages_of_a_day_are_over() -> None:
+def test_a_new_session_begins_after_the_last_message_of_a_day() -> None:
     plant = FeedPlant(World(7), FeedPlantOptions(), ShortDays(7))
     plant.start()
     plant.run(1_000_000_000)
@@ -241,7 +241,7 @@ def test_a_new_session_begins_when_the_messages_of_a_day_are_over() -> None:
 
 
 @pytest.mark.parametrize("takeover", [TAKEOVERS_MAX - 2, TAKEOVERS_MAX - 1])
-def test_only_after_the_last_takeover_of_a_lineage_a_promotion_is_no_loss(takeover: int) -> None:
+def test_a_promotion_is_a_loss_unless_it_follows_the_last_takeover_of_a_lineage(takeover: int) -> None:
     plant = FeedPlant(World(7), FeedPlantOptions())
     checker = LosslessChecker(plant)
     checker.role_changed(plant.adapters[0], RoleChanged("active", int(Term(3, 0, takeover, 0)), ""))

@@ -40,7 +40,7 @@ def run_seeds(seeds: range, seconds: float = SECONDS) -> None:
 
 @pytest.mark.spec("FILT-4", "FILT-6", "FILT-7", "FILT-8", "FILT-9", "FILT-10")
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_each_application_gets_what_it_wants_once_and_in_order_or_is_told(first: int) -> None:
+def test_each_application_gets_its_messages_once_and_in_order_or_a_report(first: int) -> None:
     run_seeds(range(first, first + SEEDS_PER_TEST))
 
 
@@ -55,7 +55,7 @@ def test_a_seed_replays_exactly() -> None:
     assert run_filter_seed(3, seconds=0.3).digest != run_filter_seed(4, seconds=0.3).digest
 
 
-def test_the_seeds_reach_every_kind_of_trouble() -> None:
+def test_the_seeds_cover_every_kind_of_fault() -> None:
     summaries = [run_filter_seed(seed, seconds=SECONDS) for seed in range(20)]
     for name in (
         "datagrams_lost", "nacks_sent", "repairs_sent", "packets_reported_lost", "interest_changes",
@@ -290,7 +290,9 @@ def start_at_any_packet(monkeypatch: pytest.MonkeyPatch) -> None:
         (know_the_filter_by_its_address, "Filtered"),
     ],
 )
-def test_the_checkers_of_strangers_notice(sabotage: Any, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkers_of_strangers_detect_every_sabotage(
+    sabotage: Any, checker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sabotage(monkeypatch)
     with pytest.raises(SimulationError, match=checker):
         run_seeds(range(60), seconds=1)
@@ -316,7 +318,7 @@ def test_the_checkers_of_strangers_notice(sabotage: Any, checker: str, monkeypat
         (keep_without_bound, 0),
     ],
 )
-def test_the_checkers_notice(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkers_detect_every_sabotage(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`first` is a seed that fails, so that the test is short."""
     sabotage(monkeypatch)
     with pytest.raises(SimulationError) as caught:

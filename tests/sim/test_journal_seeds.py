@@ -32,7 +32,7 @@ def run_seeds(seeds: range, seconds: float = 1.5) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_what_was_acknowledged_is_there_after_every_crash(first: int) -> None:
+def test_acknowledged_records_survive_every_crash(first: int) -> None:
     run_seeds(range(first, first + SEEDS_PER_TEST))
 
 
@@ -47,7 +47,7 @@ def test_a_seed_replays_exactly() -> None:
     assert run_journal_seed(5, seconds=1).digest != run_journal_seed(6, seconds=1).digest
 
 
-def test_the_seeds_reach_every_kind_of_trouble() -> None:
+def test_the_seeds_cover_every_kind_of_fault() -> None:
     summaries = [run_journal_seed(seed, seconds=1.5) for seed in range(12)]
     troubles = ("crashes", "kills", "full_disks", "syncs_failed", "writes_torn", "segments_created", "segments_removed")
     for name in (*troubles, "records_committed_inline"):
@@ -183,7 +183,7 @@ def never_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
         never_try_again,
     ],
 )
-def test_the_checker_notices(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checker_detects_every_sabotage(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
     with pytest.raises(SimulationError) as caught:
         run_seeds(range(60), seconds=3)

@@ -24,7 +24,7 @@ def run_seeds(seeds: range, seconds: float = 8.0) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_never_two_routers_hold_the_lease(first: int) -> None:
+def test_two_routers_never_hold_the_lease(first: int) -> None:
     run_seeds(range(first, first + SEEDS_PER_TEST))
 
 
@@ -39,7 +39,7 @@ def test_a_seed_replays_exactly() -> None:
     assert run_lease_seed(5, seconds=5).digest != run_lease_seed(6, seconds=5).digest
 
 
-def test_the_seeds_reach_every_kind_of_trouble() -> None:
+def test_the_seeds_cover_every_kind_of_fault() -> None:
     summaries = [run_lease_seed(seed, seconds=8) for seed in range(20)]
     for name in ("epochs", "switches", "crashes", "partitions", "stalls", "clocks_set", "releases", "forced", "notes"):
         assert sum(getattr(each, name) for each in summaries) > 0, name
@@ -129,7 +129,7 @@ SABOTAGE = [
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGE, ids=lambda each: each.__name__)
-def test_a_broken_lease_is_noticed(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_lease_is_detected(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
     with pytest.raises(SimulationError, match="LeaseChecker"):
         run_seeds(range(SABOTAGE_SEEDS))

@@ -300,7 +300,7 @@ def test_the_walk_through_a_filter_module(expected_prices: list[float]) -> None:
             instructions = module.handle(DatagramsReceived(batch), 0)
         for instruction in instructions:
             for consumer, data in instruction.outbox.packets() if isinstance(instruction, Send) else ():
-                assert consumer == 0, "nobody else wants it"
+                assert consumer == 0, "the other application does not want it"
                 told += [each for said in receiver.handle(DatagramReceived(data, PUBLISHER), 0) for each in read(said)]
     assert_called_in_order(visible(steps, "Filter", sockets=False), noted)
     assert [price for _, price in told] == expected_prices
@@ -416,7 +416,7 @@ def test_the_walk_on_real_sockets(expected_prices: list[float]) -> None:
     assert prices_of(told) == expected_prices
 
 
-def test_single_messages_take_the_short_way() -> None:
+def test_single_messages_take_the_fast_path() -> None:
     """publish() of one message calls no Python function of the core."""
     channel, prices = free_channel(), []
     with (
@@ -438,7 +438,7 @@ def test_single_messages_take_the_short_way() -> None:
 
 
 @pytest.mark.parametrize("sabotage", [lambda steps: steps["Order"].reverse(), lambda steps: steps["Pack"].append("x")])
-def test_a_wrong_walk_is_noticed(sabotage: Callable[[dict[str, list[str]]], None]) -> None:
+def test_a_wrong_walk_is_detected(sabotage: Callable[[dict[str, list[str]]], None]) -> None:
     order = ["a", "b", "c"]
     steps = {"Order": list(order), "Pack": []}
     sabotage(steps)

@@ -43,7 +43,7 @@ def test_items_arrive_in_order(seed: int) -> None:
     assert "".join(pair.got) == "abcdefgh"
 
 
-def test_a_byte_rate_delays_items_and_says_when_the_line_is_free() -> None:
+def test_a_byte_rate_delays_items_and_reports_when_the_line_is_free() -> None:
     pair, free_ns = Pair(1, bytes_per_s=1_000_000), list[int]()
     for item in "abc":
         pair.near.send(item, 1_000, lambda: free_ns.append(pair.world.now_ns()))
@@ -81,7 +81,7 @@ def test_items_wait_for_an_end_that_does_not_read() -> None:
     assert pair.got == ["a"]
 
 
-def test_both_ends_learn_of_the_end_after_what_was_sent() -> None:
+def test_both_ends_learn_of_the_end_after_the_items_sent_before() -> None:
     pair = Pair(4)
     pair.send("a", "b")
     pair.link.end()
@@ -96,13 +96,13 @@ def test_a_broken_link_loses_what_is_in_flight() -> None:
     pair.send("a", "b")
     pair.link.break_off(pair.near)
     pair.world.run_until(0)
-    assert pair.ended == ["near"], "the end that broke off knows it at once"
+    assert pair.ended == ["near"], "the end that broke the link knows at once"
     pair.link.break_off()
     pair.world.run_until(2 * MS)
     assert (pair.got, pair.ended) == ([], ["near", "far"])
 
 
-def test_a_dropped_link_tells_nobody() -> None:
+def test_a_dropped_link_notifies_neither_end() -> None:
     pair = Pair(6)
     pair.send("a")
     pair.link.drop()

@@ -16,7 +16,7 @@ GIVEN = {"event_time": 1, "started": 1, "state": "open"}
 
 
 @pytest.mark.spec("REPL-7")
-def test_what_a_router_got_while_it_stood_by_is_in_its_account_when_it_is_active(
+def test_messages_stored_as_a_standby_are_in_the_account_of_the_active_router(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     handle, looked, brought = PairNode.handle, list[str](), 0
@@ -31,7 +31,7 @@ def test_what_a_router_got_while_it_stood_by_is_in_its_account_when_it_is_active
         run, *endpoints = [{**GIVEN, "router": self.name, **each.fields} for each in account_rows(pair.router, 0)]
         found = RouterSection().judged([run], endpoints)
         assert found.verdict == "good", (run, endpoints)
-        assert run["waiting"] >= 0, "what comes again is acknowledged once more, and was accepted once more"
+        assert run["waiting"] >= 0, "a resent message is acknowledged again, and counts as accepted again"
         if pair.is_active:
             brought += sum(each["brought"] for each in endpoints)
 

@@ -31,7 +31,7 @@ def run_seeds(seeds: range, seconds: float = 3.0) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_what_was_acknowledged_as_synchronous_survives_every_switch(first: int) -> None:
+def test_messages_acknowledged_as_synchronous_survive_every_switch(first: int) -> None:
     run_seeds(range(first, first + SEEDS_PER_TEST))
 
 
@@ -120,7 +120,7 @@ SABOTAGE = [
 
 
 @pytest.mark.parametrize(("sabotage", "first"), SABOTAGE, ids=lambda each: getattr(each, "__name__", ""))
-def test_a_broken_pair_is_noticed(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_pair_is_detected(sabotage: Any, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
     with pytest.raises(SimulationError, match="ReplicatedChecker"):
         run_seeds(range(first, SABOTAGE_SEEDS), seconds=3)

@@ -54,7 +54,7 @@ def test_a_seed_replays_exactly() -> None:
     assert run_seed(11, seconds=3).digest != run_seed(12, seconds=3).digest
 
 
-def test_the_seeds_reach_every_kind_of_trouble() -> None:
+def test_the_seeds_cover_every_kind_of_fault() -> None:
     """A simulator that never loses or crashes anything proves nothing."""
     summaries = [run_seed(seed, seconds=2) for seed in range(12)]
     for name in ("datagrams_lost", "nacks_sent", "repairs_sent", "packets_reported_lost", "crashes"):
@@ -240,7 +240,9 @@ def forget_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     ("sabotage", "checker"),
     [(stay_with_the_first_source, "SourceChecker"), (forget_requests, "RequestChecker")],
 )
-def test_the_checkers_of_strangers_notice(sabotage: Any, checker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkers_of_strangers_detect_every_sabotage(
+    sabotage: Any, checker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sabotage(monkeypatch)
     with pytest.raises(SimulationError, match=checker):
         run_seeds(range(30), seconds=4)
@@ -270,7 +272,7 @@ def test_the_checkers_of_strangers_notice(sabotage: Any, checker: str, monkeypat
         hold_everything,
     ],
 )
-def test_the_checkers_notice(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkers_detect_every_sabotage(sabotage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
     with pytest.raises(SimulationError) as caught:
         run_seeds(range(30), seconds=4)

@@ -42,7 +42,7 @@ def test_a_crash_keeps_synced_records_and_a_beginning_of_the_others(seed: int) -
     assert store.durable == store.last
 
 
-def test_syncs_that_wait_for_another_one_go_together() -> None:
+def test_waiting_syncs_are_combined() -> None:
     world, synced = World(2), list[int]()
     store = make(world, has_group_commit=True)
     for record in "abc":
@@ -55,7 +55,7 @@ def test_syncs_that_wait_for_another_one_go_together() -> None:
     assert synced == [1, 2, 3]
 
 
-def test_a_stalled_disk_ends_no_sync_that_begins_meanwhile() -> None:
+def test_a_stalled_disk_completes_no_sync() -> None:
     world, synced = World(3), list[int]()
     store = make(world)
     store.stall(5 * SYNC_NS_MAX)

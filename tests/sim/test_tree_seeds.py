@@ -36,7 +36,7 @@ def options_of(seed: int) -> TreePlantOptions:
 
 @pytest.mark.spec("TREE-1", "TREE-3", "TREE-4", "TREE-5", "TREE-6", "TREE-7", "TREE-8", "TREE-10", "TREE-11")
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_nobody_misses_anything_unawares(first: int) -> None:
+def test_no_subscriber_misses_messages_without_a_report(first: int) -> None:
     run_seeds(range(first, first + SEEDS_PER_TEST))
 
 
@@ -155,7 +155,7 @@ def deliver_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         (pass_on_what_the_parent_says, "InfostreamChecker"),
     ],
 )
-def test_checkers_see_what_is_broken(
+def test_the_checkers_detect_every_sabotage(
     monkeypatch: pytest.MonkeyPatch, sabotage: Callable[[pytest.MonkeyPatch], None], checker: str
 ) -> None:
     sabotage(monkeypatch)

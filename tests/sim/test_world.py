@@ -63,7 +63,7 @@ def test_faults_happen_and_are_counted(fault: str, check: object) -> None:
     assert check(net, seen)  # type: ignore[operator]
 
 
-def test_a_cut_link_carries_nothing_until_it_is_mended() -> None:
+def test_a_cut_link_carries_nothing_until_it_is_repaired() -> None:
     world = World(3)
     net, seen = network(world)
     net.cut("a", "b")
@@ -84,7 +84,7 @@ def synced(world: World, disk: Disk, path: str = "f") -> bool | None:
     return results[0] if results else None
 
 
-def test_what_was_synced_survives_every_crash() -> None:
+def test_synced_data_survives_every_crash() -> None:
     for seed in range(50):
         world = World(seed)
         disk = Disk(world, "d", DiskFaults())
@@ -123,7 +123,7 @@ def test_a_failed_fsync_promises_nothing() -> None:
     assert kept == {True, False}
 
 
-def test_writes_keep_their_order_whatever_happened_to_their_fsyncs() -> None:
+def test_writes_keep_their_order_for_any_result_of_their_fsyncs() -> None:
     world = World(1)
     disk = Disk(world, "d", DiskFaults())
     for content in (b"A", b"B", b"A"):
@@ -143,7 +143,7 @@ def test_writes_keep_their_order_whatever_happened_to_their_fsyncs() -> None:
     assert disk.read("f") == b"new"
 
 
-def test_a_crash_swallows_the_answer_of_an_fsync() -> None:
+def test_a_crash_drops_the_answer_of_an_fsync() -> None:
     world = World(1)
     disk, results = Disk(world, "d", DiskFaults()), list[bool]()
     disk.append("f", b"x")
@@ -184,7 +184,7 @@ def test_epochs_grow_over_torn_writes_and_failed_syncs() -> None:
         assert used == sorted(set(used)), f"seed {seed}"
 
 
-def test_a_core_that_makes_no_progress_is_caught() -> None:
+def test_a_core_without_progress_is_detected() -> None:
     class Stuck:
         def handle(self, event: object, now_ns: int) -> list[object]:
             return []
