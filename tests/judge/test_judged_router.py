@@ -20,7 +20,7 @@ from penstock.net.udp import free_ports
 
 @contextmanager
 def judged(directory: Path, seed: int) -> Iterator[tuple[Scene, list[Fault], list[Fault]]]:
-    """With the faults of the router and its clients."""
+    """A router behind a relay, with its clients; the faults of the router, and those of the clients."""
     (port,) = free_ports(1)
     with Relay(port) as relay:
         place = f"127.0.0.1:{relay.port}"

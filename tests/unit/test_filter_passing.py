@@ -24,7 +24,7 @@ def repaired(data: list[bytes]) -> list[bytes]:
 
 @pytest.mark.spec("FILT-9")
 @pytest.mark.parametrize("in_batches", [True, False])
-def test_before_a_jump_accounts_are_brought_up_to_date_and_later_packets_reach_all(in_batches: bool) -> None:
+def test_applications_are_brought_up_to_date_before_a_jump_and_get_the_later_packets(in_batches: bool) -> None:
     module = passing()
     data = stream("abxxxxxaab")
     module.take(data[:1])
