@@ -65,8 +65,8 @@ def test_what_one_want_covers_is_not_asked_for_twice() -> None:
     stage.up()
     stage.publish(5, "a", level=60)
     stage.wait(1_500)
-    feed = above.agent.upstream.feed(1)
-    assert [want.topics for want in feed.coverage] == [("s1.>",)]
+    legs = above.agent.upstream.legs_of(1)
+    assert [want.topics for want in legs.coverage] == [("s1.>",)]
     stage.judge()
 
 
