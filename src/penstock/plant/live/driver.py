@@ -31,7 +31,7 @@ from penstock.net.secret import read_secret
 from penstock.net.tls import server_context
 from penstock.plant.config import AnyNodeConfig, PlantConfig
 from penstock.plant.core.access import ConsumerAccess
-from penstock.plant.core.account_rows import ConsumerAccount, Intake, account_rows
+from penstock.plant.core.account_rows import ConsumerAccount, IntakeCounts, account_rows
 from penstock.plant.core.authority import Authority, LocalAuthority
 from penstock.plant.core.status import NodeStatus, gauges_of, rows_of
 from penstock.plant.core.views import Content
@@ -264,9 +264,11 @@ class LiveNode:
             accounts = await asyncio.wrap_future(self._data.ask(self._data.accounts))
         return account_rows(self.config.kind, self._intake(), accounts)
 
-    def _intake(self) -> Intake:
+    def _intake(self) -> IntakeCounts:
         engine = self._data.engine
-        return Intake(engine.kernel.items.number, engine.kernel.items.count, self._losses(), engine.consumer_count)
+        return IntakeCounts(
+            engine.kernel.items.number, engine.kernel.items.count, self._losses(), engine.consumer_count
+        )
 
     def _losses(self) -> int:
         """Number of losses before this node."""
