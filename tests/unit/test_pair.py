@@ -115,7 +115,7 @@ def test_a_frame_that_is_not_as_it_should_be_ends_the_link() -> None:
 def test_repl_8_an_operator_orders_degradation_and_takes_it_back() -> None:
     one, other = pair_of_routers()
     other.tell(Degrade(is_ordered=True))
-    assert not other.pair.degrading.is_ordered, "it is the active router's to obey"
+    assert not other.pair.degradation.is_ordered, "it is the active router's to obey"
     one.tell(Degrade(is_ordered=True))
     one.tell(Data(10, encode_publish(1, 1, messages(1))))
     assert one.runs == [(1, 1, OUTCOME_DEGRADED)], "nobody waits for the other router"

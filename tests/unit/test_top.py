@@ -481,7 +481,8 @@ def test_a_command_or_a_node_pays_for_no_other_and_none_for_textual_or_a_parser_
     script = """
 import sys
 import penstock.node.roles
-drivers = {"penstock.admin.live.driver", "penstock.assured.live.driver", "penstock.feed.live.adapter"}
+drivers = {"penstock.admin.live.driver", "penstock.assured.live.driver", "penstock.feed.live.driver"}
+drivers.add("penstock.assured.live.witness")
 assert not drivers & set(sys.modules)
 from penstock.cli.main import COMMANDS, load_command
 load_command("model")

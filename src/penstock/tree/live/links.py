@@ -15,8 +15,8 @@ from penstock.base.counters import Counters
 from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import LENGTH_SIZE, FrameDecoder
-from penstock.net.core.session import Peer
 from penstock.net.guard import Guard
 from penstock.net.live.dialling import Dialling
 from penstock.net.live.link import Link, end_links
