@@ -7,7 +7,7 @@ from penstock.engine import make_event
 from penstock.engine.core.events import Lost
 from penstock.engine.core.kernel._event import ALL_ITEMS, RECEIPT_SIZE, EventKind, TransmissionClass
 from penstock.plant.config import DatagramsConfig, MuxConfig, PlantConfig
-from penstock.plant.live.datapath import Updated
+from penstock.plant.live.data_path import Updated
 from penstock.plant.live.upstream import EARLY_MAX, Incoming
 
 GROUP = "239.255.1.2:7420"

@@ -36,10 +36,10 @@ from penstock.assured.wire.control import (
     Refused,
 )
 from penstock.base.clock import BootClock, SystemRandomness
-from penstock.base.endpoint import Health
 from penstock.base.errors import ConfigurationError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
+from penstock.base.status_page import Health
 from penstock.model import MessageModel
 from penstock.net.live.event_loop import stopped_or_failed
 from penstock.net.secret import Secret, read_secret

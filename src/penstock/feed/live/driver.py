@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness
-from penstock.base.endpoint import Health as EndpointHealth
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
+from penstock.base.status_page import Health as PageHealth
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.core.adapter import FeedAdapter
 from penstock.feed.core.events import (
@@ -311,7 +311,7 @@ class LiveAdapter:
     def _revoke(self, event: Revoked) -> None:
         self._server.revoke(event.reason, subscription_id=event.subscription_id)
 
-    def _health(self) -> EndpointHealth:
+    def _health(self) -> PageHealth:
         status = self.status()
         troubles = [] if not status.journal_trouble else [f"not recording: {status.journal_trouble}"]
         if not status.is_online:
@@ -320,7 +320,7 @@ class LiveAdapter:
             troubles.append(status.sealing_trouble)
         may_send = status.sealing_lease_s is None or status.sealing_lease_s > 0
         detail = "; ".join([f"{status.role}, term {status.term}, score {status.score}", *troubles])
-        return EndpointHealth(status.is_online and may_send, detail)
+        return PageHealth(status.is_online and may_send, detail)
 
 
 def _secret_in(path: str) -> Secret | None:

@@ -40,8 +40,8 @@ from penstock.engine.live.link import NodeLink, Told
 from penstock.model import MessageModel
 from penstock.net.secret import Secret
 from penstock.net.udp import Address
+from penstock.plant.live.data_path import DataPath, FromAbove, Updated
 from penstock.plant.live.datagrams import DatagramReceiver, Way
-from penstock.plant.live.datapath import DataPath, FromAbove, Updated
 
 ITEMS_MAX = 16_000_000
 """Maximum number of items that the upstream node may define on one connection."""

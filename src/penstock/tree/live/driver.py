@@ -17,10 +17,10 @@ import msgspec
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Cause
-from penstock.base.endpoint import Health
 from penstock.base.errors import PenstockError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
+from penstock.base.status_page import Health
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.config import TlsConfig
