@@ -13,8 +13,7 @@ from penstock.engine import DistributionEngine, Event, EventKind, MeteringLimits
 from penstock.engine.core.events import EngineEvent, Overrun, SessionChanged, Subscribe, Tick, Updates
 from penstock.engine.core.session_events import decode_session
 from penstock.middleware import SessionEvent
-from penstock.plant.live.data_path import Updated
-from penstock.plant.live.upstream import Incoming
+from penstock.plant.core.incoming import Incoming, Updated
 from penstock.shm import RingReader
 from penstock.wire.term import session_tag
 from unit.engine_kit import NOW, buffer_consumer, drain, engine, ring_consumer

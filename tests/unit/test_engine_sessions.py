@@ -18,8 +18,7 @@ from penstock.engine.core.events import (
 )
 from penstock.engine.core.session_events import decode_session, encode_session, session_id
 from penstock.middleware import SessionEvent
-from penstock.plant.live.data_path import Updated
-from penstock.plant.live.upstream import Incoming
+from penstock.plant.core.incoming import Incoming, Updated
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
@@ -26,22 +26,16 @@ from penstock.engine.core.events import (
     Detach,
     EngineEvent,
     EngineInstruction,
-    Image,
     Lost,
     OpenRegion,
     Ready,
-    Reconcile,
-    RecordWithdrawn,
     RegionOpened,
     RegionTooLarge,
-    Removed,
     SessionChanged,
-    SessionTold,
     Signals,
     Sinks,
     Unwanted,
     Updates,
-    UpstreamLive,
     Wanted,
 )
 from penstock.middleware.core.events import SessionEvent
@@ -53,6 +47,7 @@ from penstock.plant.core.access import Consumer
 from penstock.plant.core.account_rows import ConsumerAccount
 from penstock.plant.core.event_blocks import BLOCK_SIZE_MAX, Sender
 from penstock.plant.core.gauge import Gauge
+from penstock.plant.core.incoming import FromAbove, Updated
 from penstock.plant.core.views import Content, Views
 from penstock.plant.live._session_sender import Framing, SessionSender
 from penstock.plant.live.segments import Parted, Placed, Segments
@@ -102,24 +97,6 @@ class FairLock:
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
-
-
-class Updated(NamedTuple):
-    """An update of an item of the upstream node, in the form of the engine's kernel."""
-
-    topic: bytes
-    model_id: int
-    model_version: int
-    record: bytes
-    started_ns: int
-    version: int
-    merged: int = 1
-    """Number of updates that this one stands for."""
-    session_id: int = 0
-    """The session of the record (engine/core/session_events.py); 0 if unknown."""
-
-
-FromAbove: TypeAlias = Updated | Image | RecordWithdrawn | Removed | UpstreamLive | Reconcile | SessionTold | Lost
 
 
 class _ConsumerBuffer:
