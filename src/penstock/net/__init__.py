@@ -1,4 +1,4 @@
-"""Sockets: batched UDP multicast, TCP and WebSocket framing, control messages, the agent loop, clock offsets.
+"""Sockets: batched UDP multicast, TCP and WebSocket framing, control messages, the event loop, clock offsets.
 
 The package knows how bytes travel and who may connect, not what the messages of a subsystem mean. core/ does no I/O:
 framing.py, control_session.py (control connections), websocket.py, clock.py; events.py has the events and instructions

@@ -58,7 +58,7 @@ class Surroundings(msgspec.Struct):
     """Lease of the authentication keys."""
 
 
-class Line:
+class FeedSubscription:
     """One feed of a subscription. Used by one thread at a time."""
 
     def __init__(
