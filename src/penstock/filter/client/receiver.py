@@ -138,9 +138,7 @@ class FilteredReceiver(SocketReceiver):
         self._attachment: Attachment | None = None
         self._attachment_count = 0
         self._filter: Address = ("", 0)
-        self._first_positions: dict[
-            tuple[StreamKey, int], int
-        ] = {}  # per filter connection: streams and their first positions
+        self._first_positions: dict[tuple[StreamKey, int], int] = {}  # of streams, per filter connection
         self._waited: set[StreamKey] = set()  # streams whose Position message did not arrive in time
         self._refusal: RefusedError | None = None
         self._on_refused = on_refused

@@ -102,9 +102,8 @@ class InterestBook:
         self._known = KnownModels(self._configured)
         self._unnamed: set[int] = set()  # models that no application has registered any more
         self._slot_numbers = NumberPool(config.conditions_max, "conditions", "raise conditions_max")
-        self._remembered: dict[
-            TopicGroups, TopicGroups
-        ] = {}  # one object for equal groups, of which there may be millions
+        # one object for equal groups, of which there may be millions
+        self._remembered: dict[TopicGroups, TopicGroups] = {}
 
     def prepare(self, want: Want) -> None:
         """Do the slow part of a change in any thread: parse its interests and conditions, which are cached for a
