@@ -3,8 +3,7 @@
 An agent opens one leg per stream at a new parent, for everything that its children want after the last message that it
 has: the **main** leg. Its packets are accepted in order, like live packets. A new want gets a leg of its own, first on
 behalf of the child that has it (a **relay**, catch_up.py); once that leg is live, its wants are part of the common
-flow.
-Periodically all legs of a stream are merged into one main leg for the current wants.
+flow. Periodically all legs of a stream are merged into one main leg for the current wants.
 """
 
 from typing import NamedTuple
