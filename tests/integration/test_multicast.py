@@ -215,7 +215,7 @@ def publish_forever(channel: Channel, epoch_path: Path) -> subprocess.Popen[byte
 
 
 def test_a_publisher_that_is_killed_expires_and_comes_back_in_a_new_epoch(channel: Channel, tmp_path: Path) -> None:
-    config = ReceiverConfig(publisher_expiry_ms=500)
+    config = ReceiverConfig(publisher_expiry_ms=2_000)
     with MulticastReceiver([channel], config=config) as receiver:
         epochs = []
         for _ in range(2):
