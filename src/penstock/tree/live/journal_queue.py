@@ -27,7 +27,7 @@ READS_MAX = 8
 log = logger("tree.storing")
 
 
-class Storing:
+class JournalQueue:
     """`answer` passes an event to the core; `hold` and `release` pause and resume publishers. Used in the loop's
     thread."""
 
