@@ -113,6 +113,16 @@ def test_who_hears_nothing_but_the_end_of_a_session_is_told_of_it() -> None:
     assert numbers_of(give(merger, A, 9)) == [9]
 
 
+@pytest.mark.spec("DAY-3")
+def test_a_session_whose_end_was_the_first_event_does_not_begin_again_with_another_term() -> None:
+    """Another source stream of the feed has begun its next session, which begins a lineage of all streams."""
+    merger = Merger()
+    answers = merger.handle(deliver(A, [said(8, 1, "end", DAY_1), said(8, NEXT, "session", DAY_1)]), 0)
+    assert story(answers) == [("end", DAY_1)]
+    later = int(Term(2, 0, 0, 0))
+    assert story(merger.handle(deliver(A, [said(8, later, "session", DAY_2)]), 0)) == [("begin", DAY_2)]
+
+
 def test_a_receiver_that_does_not_merge_reads_sessions_out_of_messages() -> None:
     begun, ended = said(0, 1, "session", DAY_1, "2024-01-02"), said(5, 1, "end", DAY_1)
     assert session_event_in(begun) == SessionEvent("begin", 7, DAY_1, "2024-01-02", session_tag(DAY_1))
