@@ -21,7 +21,7 @@ from integration.tree_kit import (
 from penstock.base.errors import FilterExpressionError, PenstockError, RefusedError, UnreachableError
 from penstock.tree.client import open_publisher, open_stream
 from penstock.tree.client.operator import give_order
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_garbage_on_the_port_harms_nobody(root: AgentHere) -> None:
         for garbage in (b"\xff" * 100, b"GET / HTTP/1.0\r\n\r\n", bytes(4) * 10, b"\x05\0\0\0hello"):
             with socket.create_connection((host, int(port))) as rude:
                 rude.sendall(garbage)
-                rude.settimeout(10)
+                rude.settimeout(PATIENCE_SECONDS)
                 while rude.recv(4_096):
                     pass
         publish(source, range(1, 11))
@@ -199,7 +199,7 @@ def test_only_agents_that_are_named_are_let_in(tmp_path: Path) -> None:
 
 def test_a_second_publisher_of_a_name_and_a_wrong_tree_are_refused(root: AgentHere) -> None:
     with pytest.raises(PenstockError, match="tree"):
-        open_publisher(root.place, tree="another", open_seconds=10)
+        open_publisher(root.place, tree="another", open_seconds=PATIENCE_SECONDS)
     with Reader(root.place, tree="another") as reader:
         wait_until(lambda: reader.error, "the refusal")
         assert isinstance(reader.error, RefusedError)
