@@ -1,4 +1,4 @@
-"""Processes of tests: those that import what the tests import, and suspended ones."""
+"""Child processes of tests: processes that import what the tests import, and suspended ones."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""An operator at work in a real browser: a node is killed, is seen to fail, and comes back."""
+"""An operator's work in a real browser: a node is killed, shown as failed, and recovers."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from penstock.node.running import RunningPlant
 
 @contextmanager
 def supervised(console: RunningConsole, *names: str) -> Iterator[RunningPlant]:
-    """These nodes of the console's plant as processes, which are started again when they die."""
+    """These nodes of the console's plant as processes, which are restarted when they die."""
     with RunningPlant(Plant.load(console.directory / "plant.toml"), log_level="ERROR") as running:
         assert running.start_nodes(names), running.faults
         with supervising(running):
@@ -27,7 +27,7 @@ def supervised(console: RunningConsole, *names: str) -> Iterator[RunningPlant]:
 
 
 @pytest.mark.spec("TREE-9")
-def test_a_node_that_is_killed_is_seen_to_fail_and_to_come_back(
+def test_a_killed_node_is_shown_as_failed_and_then_recovers(
     visits: Visits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarts, "RESTART_SECONDS", (3_600.0,))  # until the page has shown the failure

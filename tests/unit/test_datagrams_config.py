@@ -11,8 +11,7 @@ from penstock.engine.core.session_events import encode_session, session_id
 from penstock.middleware import SessionEvent
 from penstock.middleware.core.events import SessionKind
 from penstock.plant.config import DatagramsConfig, MuxConfig, PlantConfig
-from penstock.plant.live.datapath import Updated
-from penstock.plant.live.upstream import EARLY_MAX, SESSIONS_MAX, Incoming
+from penstock.plant.core.incoming import EARLY_MAX, SESSIONS_MAX, Incoming, Updated
 from penstock.wire.term import session_tag
 
 GROUP = "239.255.1.2:7420"
@@ -27,7 +26,7 @@ GROUP = "239.255.1.2:7420"
         {"interface": "127.0.0.1", "group": "239.255.74.11:7420"},
     ],
 )
-def test_a_group_that_cannot_be_is_refused(values: dict[str, str]) -> None:
+def test_an_invalid_group_is_refused(values: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         DatagramsConfig(**values)  # type: ignore[arg-type]
 
@@ -55,7 +54,7 @@ def test_early_updates_are_bounded_and_the_newest_are_kept() -> None:
     assert not list(incoming.read(make_event(EventKind.REFRESH, item=1, version=1, number=1)))  # overtaken
 
 
-def test_a_number_that_is_given_to_another_item_begins_anew() -> None:
+def test_a_number_that_is_assigned_to_another_item_starts_again() -> None:
     incoming = Incoming(lambda number: ())
     incoming.begin(is_again=False, is_split=True)
     late = make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.ADAPTIVE, version=9, number=9)
@@ -66,8 +65,8 @@ def test_a_number_that_is_given_to_another_item_begins_anew() -> None:
 
 
 @pytest.mark.spec("MUX-3")
-def test_an_image_that_was_overtaken_is_left_out_and_a_plant_that_counts_anew_is_not() -> None:
-    """Versions begin anew with another plant; the node above goes on counting."""
+def test_an_overtaken_image_is_dropped_and_versions_of_a_restarted_plant_start_again() -> None:
+    """Versions start again with a restarted plant; the node above continues its numbers."""
     incoming = Incoming(lambda number: ())
     incoming.begin(is_again=False, is_split=True)
 
@@ -122,7 +121,7 @@ def test_sessions_of_the_node_above_are_bounded() -> None:
 
 @pytest.mark.spec("MUX-3")
 def test_after_a_loss_no_definition_is_trusted() -> None:
-    """That of another item with the same number may be among what was lost."""
+    """The definition of another item with the same number may have been lost."""
     incoming = Incoming(lambda number: ())
     incoming.begin(is_again=False)
     update = make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.CRITICAL, version=1, number=1)
