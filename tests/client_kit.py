@@ -33,6 +33,7 @@ from penstock.wire import (
     encode_origin,
     encode_seal,
 )
+from waiting import PATIENCE_SECONDS
 
 QUOTE = shipped("quote")
 TERM = 1 << 14
@@ -183,7 +184,7 @@ class ThreadedService:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(30)
+        assert self._ready.wait(PATIENCE_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:

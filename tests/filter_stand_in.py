@@ -26,7 +26,7 @@ from penstock.net.live.handover import Handover
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Outlet, address_key, free_ports, host_socket
 from penstock.shm.ring import RingWriter
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 RING = (1 << 16, 2_048)
 
@@ -95,16 +95,16 @@ class StandInFilter:
         wait_until(lambda: self._connection is not None, "an application")
         for message in messages:
             assert self._connection is not None
-            self._thread.start(self._connection.send(message)).result(10)
+            self._thread.start(self._connection.send(message)).result(PATIENCE_SECONDS)
 
     def hang_up(self) -> None:
         """End the connection and keep the listener open."""
         connection, self._connection = self._connection, None
         assert connection is not None
-        self._thread.start(connection.close("for a test")).result(10)
+        self._thread.start(connection.close("for a test")).result(PATIENCE_SECONDS)
 
     def close(self) -> None:
-        self._thread.start(self._server.close()).result(10)
+        self._thread.start(self._server.close()).result(PATIENCE_SECONDS)
         self._thread.close()
         self._outlet.close()
         self._socket.close()
@@ -133,7 +133,7 @@ class StandInFilter:
             await server.start()
             return server
 
-        self._server = self._thread.start(start()).result(10)
+        self._server = self._thread.start(start()).result(PATIENCE_SECONDS)
 
     async def _serve(self, connection: ControlConnection[ControlMessage]) -> None:
         self._connection = connection

@@ -30,7 +30,7 @@ from penstock.net.live.handover import Handover
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import free_ports
 from penstock.shm import RegionWriter, RingWriter
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 QUOTE = shipped("quote")
 
@@ -154,7 +154,7 @@ class StandInNode:
         self._server = self._run(start())
 
     def _run(self, work: Any) -> Any:
-        return self._thread.start(work).result(10)
+        return self._thread.start(work).result(PATIENCE_SECONDS)
 
     async def _end(self) -> None:
         if self._connection is not None:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from penstock.net.live.mailbox import Mailbox
 from penstock.plant.live._session_sender import SessionSender
 from penstock.plant.live.session_transport import SessionTransports
+from waiting import PATIENCE_SECONDS
 
 TURN_SECONDS = 0.05
 
@@ -32,7 +33,7 @@ class SessionSenderThread:
         return SessionTransports(self.session_sender, self.sessions_max, self.ask)
 
     def do(self, call: Any) -> Any:
-        return self.ask(call).result(10)
+        return self.ask(call).result(PATIENCE_SECONDS)
 
     def _run(self) -> None:
         while not self._is_stopped:

@@ -200,4 +200,5 @@ ROLES: dict[str, Callable[..., None]] = {
 }
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background of a shell ignores SIGINT
     ROLES[sys.argv[1]](*sys.argv[2:])

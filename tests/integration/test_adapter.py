@@ -51,8 +51,7 @@ from penstock.middleware.unicast import (
 from penstock.net.live.control_driver import ControlConnection, connect_control
 from penstock.net.udp import free_channel, free_ports, host_socket
 from penstock.wire import Extension, Origin, OriginFlag, decode, decode_origin, encode_nack
-
-PATIENCE_SECONDS = 120
+from waiting import PATIENCE_SECONDS
 
 Connection: TypeAlias = ControlConnection[UnicastMessage]
 
@@ -211,7 +210,7 @@ def test_garbage_on_every_port_changes_nothing(tmp_path: Path) -> None:
                 for size in (0, 1, 19, 20, 21, 300, 1_024):
                     datagrams.sendto(garbage[:size], (line.group, line.port))
         for port in (adapter.facts["service_port"], adapter.facts["peers_port"]):
-            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection:
                 connection.sendall(garbage)
                 with contextlib.suppress(OSError):
                     while connection.recv(4_096):

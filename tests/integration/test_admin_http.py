@@ -42,7 +42,7 @@ from penstock.security.core.brokering import AdapterHeartbeat, AuthenticationCha
 from penstock.security.core.proof import ScryptCost
 from penstock.security.live.client import AdminClient
 from penstock.security.live.http import parse_addresses
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_a_waiting_client_hears_of_its_revocation_at_once(own: AdminServer) -> N
         waiting = threading.Thread(target=wait)
         waiting.start()
         ended = root.revoke("alice", "left the firm").subscriptions
-        waiting.join(20)
+        waiting.join(PATIENCE_SECONDS)
         assert ended == [brokered.subscription_id]
         revoked = found["alice"].events[0].body
         assert isinstance(revoked, Revoked)
@@ -418,7 +418,7 @@ def test_close_ends_a_waiting_call(server: AdminServer) -> None:
     started.wait()
     wait_until(lambda: alice._caller._open, "the request to be on its way")
     alice.close()
-    waiting.join(20)
+    waiting.join(PATIENCE_SECONDS)
     assert isinstance(outcome[0], ConnectionLostError)
     with pytest.raises(ConnectionLostError):
         alice.status()

@@ -10,7 +10,7 @@ from integration.assured_kit import RouterProcess, client_of
 from integration.pair_kit import ORDERS, PairOfRouters, state_of, switch_to
 from penstock.assured import EndpointConfig, Want
 from penstock.base.errors import RefusedError
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 FILLS = EndpointConfig(name="fills", wants=(Want(topics=("fills.>",)),), replication="synchronous")
 
@@ -29,7 +29,7 @@ def test_queues_of_a_pair_are_those_of_the_active_router(tmp_path: Path) -> None
         done("create", both, "fills", "fills.>", "--replication", "synchronous")
         done("publish", both, "fills.new", "one")
         with client_of(*pair.places) as client, client.endpoint("fills") as queue:
-            assert queue.next(5.0) is not None
+            assert queue.next(PATIENCE_SECONDS) is not None
             listed = [json.loads(line) for line in done("list", both, "--json").splitlines()]
             (fills,) = (each for each in listed if each["endpoint"]["name"] == "fills")
             assert (fills["messages"], fills["unsettled"], fills["flows"]) == (1, 1, 1)

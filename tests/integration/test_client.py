@@ -54,7 +54,7 @@ from penstock.security import Sealer, StreamKey
 from penstock.security.core.brokering import BrokeredStream
 from penstock.security.live.client import AdminClient
 from penstock.wire import OriginFlag
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 AAPL = "md.us.eq.AAPL.quote"
 IBM = "md.us.eq.IBM.quote"
@@ -612,7 +612,7 @@ def test_what_is_not_ours_between_the_image_and_the_first_update_over_tcp_is_not
             await connection.send(Packets(packets(AAPL, [5], publisher_id=A_ID)))
             await connection.send(ImageEnd([Position(STREAM_ID, TERM, 5)]))
         else:
-            await asyncio.to_thread(is_joined.wait, 30)
+            await asyncio.to_thread(is_joined.wait, PATIENCE_SECONDS)
             await connection.send(Packets(packets(AAPL, [9, 12], publisher_id=A_ID)))
 
     with serving(conduct, []) as service:

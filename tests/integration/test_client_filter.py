@@ -24,7 +24,7 @@ from penstock.security import Sealer
 from penstock.security.core.access import AdminAccess
 from penstock.security.live.client import AdminClient
 from penstock.wire import OriginFlag
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 
 def test_what_is_not_granted_is_never_seen_whatever_comes(server: AdminServer, feed: AdminClient) -> None:
@@ -98,9 +98,9 @@ def test_a_message_to_one_client_alone(module: FilterHere, server: AdminServer, 
         publisher.publish(AAPL, b"to nobody in particular")
         publisher.send_to(alice.address, QUOTE.new(bid_size=5))
         publisher.send_to(bob.address, b"hello", topic="desk.greeting")
-        message = hers.next(30)
+        message = hers.next(PATIENCE_SECONDS)
         assert (message.topic, message.bid_size) == ("", 5)
-        message = his.next(30)
+        message = his.next(PATIENCE_SECONDS)
         assert (message.topic, bytes(message.payload)) == ("desk.greeting", b"hello")
         assert (hers.next(0.05), his.next(0.05)) == (None, None)
 

@@ -103,7 +103,7 @@ def test_a_certificate_that_is_none_is_told_at_the_start(tmp_path: Path) -> None
 def test_its_own_pages_have_numbers_and_no_names(tmp_path: Path) -> None:
     with running_console(tmp_path) as console:
         browser = console.browser("alice")
-        browser.socket("/ws/watch").recv(10)
+        browser.socket("/ws/watch").recv(PATIENCE_SECONDS)
         stranger = console.browser()
         assert stranger.get("/health").document["is_healthy"]
         status = stranger.get("/status").document

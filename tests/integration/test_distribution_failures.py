@@ -19,7 +19,7 @@ from penstock.engine.client import NodeMessages, open_messages
 from penstock.middleware.live import MulticastPublisher
 from penstock.model import Message
 from penstock.net.udp import Channel, free_channel, free_ports
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 TOPIC = "md.A.quote"
 
@@ -151,7 +151,7 @@ def _published_until_read(chain: Chain, messages: NodeMessages, first: int) -> i
 def _read_until(messages: NodeMessages, last: int) -> list[int]:
     found: list[int] = []
     while last not in found[-1:]:
-        message = messages.next(20)
+        message = messages.next(PATIENCE_SECONDS)
         assert message is not None, f"{last} did not come, but {found[-3:]}"
         found.append(message.source_seq)
     return found
@@ -175,7 +175,7 @@ def test_a_consumer_that_is_killed_is_cleaned_up(chain: Chain) -> None:
             descriptors = len(os.listdir("/proc/self/fd"))
             child.kill()
         wait_until(lambda: mux.consumer_names() == ["other"], "the consumer to be forgotten")
-        assert len(mux.node._handover._offers) == 2  # the rings of the other one
+        wait_until(lambda: len(mux.node._handover._offers) == 2, "only the rings of the other one to be offered")
         wait_until(lambda: len(os.listdir("/proc/self/fd")) < descriptors, "its segment to be closed")
         other.wait_for(TOPIC, chain.publish_until_seen(other, 1))
 

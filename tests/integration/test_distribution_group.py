@@ -26,7 +26,7 @@ from penstock.wire import (
     PacketFlag,
     VouchedPublisher,
 )
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 LOCAL = "127.0.0.1"
 TOPIC = "md.A.quote"
@@ -273,7 +273,7 @@ def test_only_nodes_with_equal_rights_share_the_group(plant: NodeHere) -> None:
     def opened(name: str, rights: Rights, *, takes_group: bool = True) -> DatagramSender:
         party = access.enter(LOCAL, Login(name, "datagram", is_node=True, port=9, takes_group=takes_group))
         party.rights = rights
-        return data.ask(lambda: chained.open(party)).result(5)
+        return data.ask(lambda: chained.open(party)).result(PATIENCE_SECONDS)
 
     everything = Rights()
     less = Rights("", (Grant("md.>", "receive"), Grant("!md.A.>", "receive")))

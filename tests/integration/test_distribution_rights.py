@@ -168,7 +168,6 @@ def test_a_new_token_with_less_takes_away_what_it_does_not_grant(
         wait_until(
             lambda: items["md.us.eq.A.quote"] in {each.item for each in alice.of_kind(EventKind.REMOVE)},
             "the removal of topics outside the new token",
-            seconds=10,
         )
         plant.publish(packed("md.us.eq.A.quote", quote("A", 2)), packed("md.us.eq.B.quote", quote("B", 2)))
         alice.wait_for("md.us.eq.B.quote", 2)

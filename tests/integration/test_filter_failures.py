@@ -26,7 +26,7 @@ from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.security.core.access import AdminAccess
 from penstock.security.live.client import AdminClient
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 QUICK = PublisherConfig(linger_ms=1)
 
@@ -53,7 +53,7 @@ def filter_process(channel: Channel, port: int, *options: str) -> Iterator[tuple
 
 
 def names(url: str) -> list[str]:
-    with urllib.request.urlopen(f"{url}/status", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/status", timeout=PATIENCE_SECONDS) as answer:
         return sorted(each["name"].rpartition("-")[0] for each in json.load(answer)["applications"])
 
 
@@ -241,7 +241,7 @@ def test_an_application_is_refused_for_good(channel: Channel, tmp_path: Path) ->
         with filter_here(channels=(str(channel),), admin=admin) as beside:
             wait_until(lambda: beside.module.status().is_in_touch, "the administration server")
             with pytest.raises(RefusedError):
-                FilteredReceiver(f"127.0.0.1:{beside.port}", ["a"], timeout=5)
+                FilteredReceiver(f"127.0.0.1:{beside.port}", ["a"], timeout=PATIENCE_SECONDS)
 
 
 def test_no_descriptor_is_left_behind_by_killed_applications(channel: Channel) -> None:

@@ -25,7 +25,7 @@ from penstock.model import shipped
 from penstock.net.secret import Secret, write_private
 from penstock.net.udp import Channel, free_channel, free_ports
 from penstock.shm import RingWriter
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 QUICK = PublisherConfig(linger_ms=1)
 SECRET = b"sixteen bytes or more"
@@ -250,7 +250,7 @@ def offered(channel: Channel, beside: FilterHere) -> Iterator[tuple[MulticastPub
         MulticastPublisher(channel, config=QUICK, ring=ring) as publisher,
         RingOffer(publisher, ring, ("127.0.0.1", beside.port)) as offer,
     ):
-        assert offer.is_held.wait(30)
+        assert offer.is_held.wait(PATIENCE_SECONDS)
         yield publisher, offer
 
 
@@ -283,7 +283,7 @@ def test_what_is_for_this_host_only_does_not_go_to_the_network(channel: Channel,
         RingOffer(publisher, ring, ("127.0.0.1", beside.port)) as offer,
         Application(beside.port, delivery="ring") as application,
     ):
-        assert offer.is_held.wait(30)
+        assert offer.is_held.wait(PATIENCE_SECONDS)
         application.want("a")
         publish(publisher, "a", "b", count=200)
         publisher.publish_messages([OutgoingMessage("a", b"a 200")])
@@ -317,7 +317,7 @@ def test_a_ring_that_was_overrun_is_begun_anew_and_nothing_is_lost(
             publisher.publish("b", bytes(60_000))
         is_over.set()
         wait_until(lambda: not offer.is_held.is_set(), "the release of the ring")
-        assert offer.is_held.wait(30)
+        assert offer.is_held.wait(PATIENCE_SECONDS)
         publish(publisher, "a", count=10, start=3_010)
         assert application.wait_for(3_020) == expected("a", 3_020)
         assert not application.receipts
@@ -332,7 +332,7 @@ def test_a_filter_that_comes_later_reads_the_ring_too(channel: Channel) -> None:
     ):
         for round_number in range(2):
             with filter_here(channels=(str(channel),), control=FilterAccess(port=port)) as beside:
-                assert offer.is_held.wait(30)
+                assert offer.is_held.wait(PATIENCE_SECONDS)
                 with Application(beside.port) as application:
                     application.want("a")
                     publish(publisher, "a", count=10, start=round_number)
@@ -374,7 +374,7 @@ def test_a_controlling_entity_registers_on_behalf_of_others(channel: Channel) ->
             assert isinstance(refused.registered, control.Refused)
             assert refused.registered.code == control.RefusalCode.CONTROLLER
         silent.bind(("127.7.0.1", 0))
-        silent.settimeout(10)
+        silent.settimeout(PATIENCE_SECONDS)
         port = silent.getsockname()[1]
         with Application(beside.port, "worker", node="boss") as boss:
             assert isinstance(boss.registered, control.Registered)

@@ -10,6 +10,7 @@ from penstock.middleware import Deliver, DeliverBatch, LossReceipt, ReceiverConf
 from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.net.udp import Channel, free_channel
 from penstock.wire import Packer, encode_gone, encode_nack
+from waiting import PATIENCE_SECONDS
 
 
 def thrown(group: int, randomness: random.Random) -> list[bytes]:
@@ -58,7 +59,7 @@ def test_every_port_of_the_middleware() -> None:
             received += taken(receiver, 0)
         publisher.say_goodbye()
         while not received or received[-1] != b"end":
-            received += taken(receiver, 5)
+            received += taken(receiver, PATIENCE_SECONDS)
         assert received == [*wanted, b"end"]
         for counters in (receiver.counters, publisher.counters):
             assert {"foreign", "truncated", "checksum"} <= set(counters.by_cause("packets_dropped"))

@@ -14,6 +14,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.errors import LocalProtocolError
 from penstock.net.udp import Channel, Inlet, Memberships, Outlet, free_channel, host_socket
 from penstock.wire import DatagramBatch, PacketStore
+from waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_who_waits_at_an_inlet_that_is_closed_does_not_touch_its_sockets_again(o
     waiting = threading.Thread(target=wait)
     waiting.start()
     inlet.close()  # and the socket stays open, so nothing else ends the wait
-    waiting.join(30)
+    waiting.join(PATIENCE_SECONDS)
     assert len(errors) == 1
 
 

@@ -19,7 +19,7 @@ from penstock.engine.client.offload import offloaded_records
 from penstock.engine.client.records import Records
 from penstock.engine.control import OpenRegion, Overrun
 from penstock.engine.core.kernel._event import EventKind, make_event
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 
 @both
@@ -103,7 +103,7 @@ def test_changes_are_told_once_each_as_they_are_now(is_offloaded: bool) -> None:
             node.publish(f"md.{price % 2}", quote(price))
         seen: dict[str, float] = {}
         while seen != {"md.0": 50.0, "md.1": 49.0}:
-            message = changes.next(30.0)
+            message = changes.next(PATIENCE_SECONDS)
             assert message is not None
             assert message.bid_price > seen.get(message.topic, 0.0)
             seen[message.topic] = message.bid_price
@@ -294,7 +294,7 @@ def test_the_end_of_the_offload_process_is_told_to_whoever_reads() -> None:
             take(changes.next, 1)
             os.kill(source.process.pid, signal.SIGKILL)
             with pytest.raises(ProcessError):
-                changes.next(30.0)
+                changes.next(PATIENCE_SECONDS)
             with pytest.raises(ProcessError):
                 quotes.get("md.A")
 

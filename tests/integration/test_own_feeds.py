@@ -15,7 +15,7 @@ import pytest
 from children import child_environment
 from own_feed_kit import DATAGRAMS, TOPICS, install_own_feed, write_own_feed
 from penstock.net.udp import free_ports
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 
@@ -103,7 +103,7 @@ name = "toy-a"
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
                 for data in DATAGRAMS:
                     sending.sendto(data, ("127.0.0.1", line))
-            with urllib.request.urlopen(f"{url}/status", timeout=10) as answer:
+            with urllib.request.urlopen(f"{url}/status", timeout=PATIENCE_SECONDS) as answer:
                 (stream,) = json.load(answer)["streams"]
             return stream["next_source_sequence"] == 4 and stream["next_message_sequence"] == 4
 

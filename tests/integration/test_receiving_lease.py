@@ -25,7 +25,7 @@ from penstock.security.live.authentication_watch import AuthenticationWatch
 from penstock.security.live.client import AdminClient
 from penstock.security.live.key_lease import ReceivingLease
 from penstock.wire import Authenticator
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 LEASE_S = 4.0
 QUICK = PublisherConfig(linger_ms=1)
@@ -40,7 +40,7 @@ def server_document(directory: Path) -> Path:
 
 def page(url: str, path: str) -> str:
     """Fails unless the answer has the status 200."""
-    with urllib.request.urlopen(url + path, timeout=10) as answer:
+    with urllib.request.urlopen(url + path, timeout=PATIENCE_SECONDS) as answer:
         return str(answer.read().decode())
 
 

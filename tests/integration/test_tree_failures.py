@@ -65,7 +65,7 @@ def test_a_killed_root_comes_back_with_everything_it_had_said(tmp_path: Path) ->
         root.kill()
         root.start()
         publishing.join()
-        assert source.flush(30)
+        assert source.flush(120)
         publish(source, range(COUNT + 1, COUNT + 11))
         assert reader.wait_for(COUNT + 10) == list(range(1, COUNT + 11))
         assert reader.seqs == list(range(1, COUNT + 11))
@@ -96,12 +96,12 @@ def test_a_standby_takes_over_and_everybody_goes_over_to_it(tmp_path: Path) -> N
             reader.wait_live()
             standby.wait_rooted()
             publish(source, range(1, 101))
-            assert source.flush(30)
+            assert source.flush(120)
             publishing = threading.Thread(target=publish, args=(source, range(101, COUNT + 1)))
             publishing.start()
             root.kill()
             publishing.join()
-            assert source.flush(30)
+            assert source.flush(120)
             assert reader.wait_for(COUNT) == list(range(1, COUNT + 1))
             wait_until(lambda: standby.agent.status(0).state == "root", "the takeover")
             assert source.agent == "standby"
@@ -117,7 +117,7 @@ def test_a_publisher_is_told_what_was_acknowledged_without_a_standby(tmp_path: P
         publisher(root.place, name="source") as source,
     ):
         publish(source, range(1, 101))
-        assert source.flush(30)
+        assert source.flush(120)
         assert source.degraded == 100
         assert root.agent.status(0).is_degraded
         assert "degraded" in root.agent._health().detail
@@ -125,11 +125,11 @@ def test_a_publisher_is_told_what_was_acknowledged_without_a_standby(tmp_path: P
         with agent_here(standby_config):
             wait_until(lambda: not root.agent.status(0).is_degraded, "a standby that has everything")
             publish(source, range(101, 201))
-            assert source.flush(30)
+            assert source.flush(120)
             assert source.degraded == 100
         wait_until(lambda: root.agent.status(0).is_degraded, "its end")
         publish(source, range(201, 211))
-        assert source.flush(30)
+        assert source.flush(120)
         assert source.degraded == 110
 
 
@@ -142,7 +142,7 @@ def test_an_operator_promotes_a_standby(tmp_path: Path) -> None:
     ):
         standby.wait_rooted()
         publish(source, range(1, 101))
-        assert source.flush(30)
+        assert source.flush(120)
         wait_until(lambda: [each.last for each in standby.agent.status().streams] == [100], "the replica")
         give_order(standby.place, "promote", reason="maintenance")
         wait_until(lambda: standby.agent.status(0).state == "root", "the takeover")

@@ -21,7 +21,7 @@ MD = StreamConfig(name="md", topics=("md.>",))
 QUICK: dict[str, Any] = {
     "backoff": BackoffConfig(base_ms=10, max_ms=100),
     "heartbeat_ms": 50,
-    "silence_ms": 1_000,
+    "silence_ms": 5_000,
     "tail_bytes": 4 * 1024 * 1024,
     "history_bytes": 4 * 1024 * 1024,
 }

@@ -21,6 +21,7 @@ from penstock.base.errors import ConfigurationError, ConnectionLostError, Journa
 from penstock.journal import JournalConfig
 from penstock.net.core.control_session import Peer
 from penstock.net.live.link import Link
+from waiting import PATIENCE_SECONDS
 
 
 def config(directory: Path, **values: Any) -> RouterNodeConfig:
@@ -140,7 +141,7 @@ def test_records_that_are_removed_during_a_read_are_read_again(tmp_path: Path, m
         storing = LiveDisk(tmp_path / "journal", JournalConfig(), Counters("test"), told.put_nowait)
         try:
             storing.read(ReadRecords(1, numpy.zeros(0, numpy.uint64)))
-            return await asyncio.wait_for(told.get(), 20)
+            return await asyncio.wait_for(told.get(), PATIENCE_SECONDS)
         finally:
             await storing.close()
 

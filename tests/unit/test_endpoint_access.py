@@ -22,6 +22,7 @@ from penstock.net.secret import write_private
 from penstock.node.console_config import ConsoleConfig
 from penstock.top.core.places import Place, place_given
 from penstock.top.live.fetching import fetch
+from waiting import PATIENCE_SECONDS
 
 TOKEN = "a-token-of-the-operator"
 ELSEWHERE = ["0.0.0.0", "::", "192.0.2.1", "example.com", ""]
@@ -47,7 +48,7 @@ def protected_page(directory: Path) -> Iterator[tuple[StatusPage, int, PageAcces
 
 def asked(port: int, files: PageAccessConfig, *headers: tuple[str, str]) -> tuple[int, bytes, str | None]:
     tls = ssl.create_default_context(cafile=files.certificate)
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=tls, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=tls, timeout=PATIENCE_SECONDS)
     try:
         connection.putrequest("GET", "/metrics")
         for name, value in headers:
@@ -161,7 +162,7 @@ def test_only_requests_with_the_token_are_answered(tmp_path: Path) -> None:
 
 def test_a_page_with_a_token_is_not_served_without_tls(tmp_path: Path) -> None:
     with protected_page(tmp_path) as (_, port, files):
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(f"GET /metrics HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
             said = b""
             with contextlib.suppress(ConnectionResetError):
@@ -173,10 +174,12 @@ def test_a_page_with_a_token_is_not_served_without_tls(tmp_path: Path) -> None:
 
 def test_silent_clients_delay_no_other_client_and_are_bounded(tmp_path: Path) -> None:
     with protected_page(tmp_path) as (_, port, files):
-        with socket.create_connection(("127.0.0.1", port), timeout=10):
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS):
             assert asked(port, files, ("Authorization", f"Bearer {TOKEN}"))[0] == 200
-        silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(CONNECTIONS_MAX)]
-        further = socket.create_connection(("127.0.0.1", port), timeout=10)
+        silent = [
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) for _ in range(CONNECTIONS_MAX)
+        ]
+        further = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
         assert further.recv(1) == b"", "a client beyond the limit is closed at once"
         for each in [*silent, further]:
             each.close()

@@ -27,6 +27,7 @@ from unit.test_engine_classes import records_consumer
 REFRESH, UPDATE, WITHDRAW, SESSION = EventKind.REFRESH, EventKind.UPDATE, EventKind.WITHDRAW, EventKind.SESSION
 ALL = ("critical", "adaptive", "metered")
 DAY_1, DAY_2 = "20240102", "20240103"
+SMALL_RING_SIZE = 131_424
 
 
 def quote(topic: str, value: int, session: str = DAY_1, stream: int = 1) -> PacketMessage:
@@ -203,6 +204,29 @@ def test_an_overrun_consumer_learns_of_withdrawn_records_when_the_history_is_gon
         assert sorted(kinds(events)) == [REFRESH, EventKind.RECEIPT, WITHDRAW, SESSION]
         (session,) = [decode_session(event.session) for event in events if event.kind == SESSION]
         assert (session.kind, session.session) == ("running", DAY_2), "the begin is among the lost events"
+
+
+@pytest.mark.spec("DAY-3", "CRIT-3")
+def test_a_consumer_that_is_overrun_again_gets_no_session_event_older_than_the_session_that_it_was_told() -> None:
+    core = engine(history_bytes=262_144)
+    change(core, "begin", DAY_1)
+    with ring_consumer(core, 0, "md.>", capacity=SMALL_RING_SIZE) as reader:
+
+        def restart(now_ns: int) -> list[tuple[str, int, str]]:
+            reader.restart()
+            core.handle(Tick(), now_ns)
+            return sessions(drain(reader))
+
+        for value in range(1, 900):
+            take(core, quote("md.a", value, stream=2))
+        core.handle(Overrun(0, 1), NOW)  # the history has more than the ring: the consumer is behind
+        for value in range(900, 2_500):
+            take(core, quote("md.a", value, stream=2))
+        change(core, "end", DAY_1)
+        change(core, "begin", DAY_2)
+        assert restart(NOW + NS_PER_SECOND) == [("running", 1, DAY_2)]
+        core.handle(Overrun(0, 1), NOW + NS_PER_SECOND)
+        assert restart(NOW + 2 * NS_PER_SECOND) == [("running", 1, DAY_2)]
 
 
 @pytest.mark.spec("DAY-3", "MUX-1")

@@ -4,6 +4,7 @@ import os
 import threading
 
 from penstock.net._burst import Turn
+from waiting import PATIENCE_SECONDS
 
 THREADS, ROUNDS = 6, 500
 
@@ -45,5 +46,5 @@ def test_a_turn_is_released_after_an_error() -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(10)
+    thread.join(PATIENCE_SECONDS)
     assert had.is_set()

@@ -22,7 +22,7 @@ from penstock.base.counters import CATALOGUE, Cause, Counters
 from penstock.base.errors import ConfigurationError, LocalProtocolError
 from penstock.base.metrics import Metrics
 from penstock.base.status_page import Health, StatusPage
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 
 def test_counters_sum_over_causes() -> None:
@@ -122,7 +122,7 @@ def test_an_error_of_a_node_in_a_page_request_is_logged_with_its_place(lines: io
 
 def fetch(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -218,6 +218,19 @@ def test_a_restarted_publisher_begins_a_new_epoch_from_its_first_packet() -> Non
     assert core.counters.by_cause("packets_dropped") == {Cause.STALE_EPOCH: 1}
 
 
+def test_a_goodbye_ends_a_stream_whose_lost_packets_nobody_repairs() -> None:
+    core, sent = receiver(publisher_expiry_ms=1_000, nack_attempts_max=64), packets(3)
+    take(core, [sent[0], restamp(sent[2], set_flags=PacketFlag.GOODBYE)])
+    answers = []
+    while not of(StreamEnded, answers):
+        now_ns = core.next_deadline_ns()
+        assert now_ns is not None
+        answers += core.handle(Tick(), now_ns)
+    assert of(LossReceipt, answers) == [LossReceipt(KEY, 1, 2, 2, Cause.EXPIRED)]
+    assert contents(answers) == ["3"]
+    assert of(StreamEnded, answers) == [StreamEnded(KEY, 1, 4, Cause.GOODBYE)]
+
+
 def test_a_silent_publisher_expires_and_its_return_repeats_and_skips_nothing() -> None:
     core, sent = receiver(publisher_expiry_ms=1_000), packets(6)
     take(core, [sent[0], sent[2]])

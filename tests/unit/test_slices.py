@@ -25,6 +25,7 @@ from penstock.spark.slices import JournalSlice, JournalSliceReader, cut, decode_
 from penstock.wire import Extension, Origin, Packer, encode_extensions, encode_origin
 from penstock.wire.term import LINEAGE_SHIFT, SESSION_TAG_SHIFT, session_tag
 from unit.rows_kit import batch_of
+from waiting import PATIENCE_SECONDS
 
 GROUP = 0xEF010101
 TERM = 1 << 14
@@ -286,10 +287,10 @@ def served(path: str, **options: Any) -> Iterator[int]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(main(),))
     thread.start()
-    assert started.wait(20)
+    assert started.wait(PATIENCE_SECONDS)
     yield ports[0]
     loop.call_soon_threadsafe(stop.set)
-    thread.join(20)
+    thread.join(PATIENCE_SECONDS)
     loop.close()
 
 

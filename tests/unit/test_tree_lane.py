@@ -14,6 +14,7 @@ from penstock.tree.core.kernel._fanout import Brings, Fanout
 from penstock.tree.core.kernel.notices import ControlFrame, LeftLive, LinkEnded, NewerTerm, Notice
 from penstock.tree.live._lane import Lane
 from tree_kit import TREE_ID, block, packet
+from waiting import PATIENCE_SECONDS
 
 PARENT = 1
 ALL = [([">"], None)]
@@ -57,7 +58,9 @@ class Rig:
     def notice(self, kind: type[Notice]) -> Notice:
         """Wait for the first event of this kind."""
         with self._changed:
-            assert self._changed.wait_for(lambda: any(isinstance(each, kind) for each in self._notices), 20)
+            assert self._changed.wait_for(
+                lambda: any(isinstance(each, kind) for each in self._notices), PATIENCE_SECONDS
+            )
             found = next(each for each in self._notices if isinstance(each, kind))
             self._notices.remove(found)
             return found
@@ -72,7 +75,7 @@ class Rig:
     def _stop(self) -> None:
         self._is_over = True
         self.lane.wake()
-        self._thread.join(20)
+        self._thread.join(PATIENCE_SECONDS)
         for link in list(self._near):
             self.disconnect(link)
 
@@ -118,7 +121,7 @@ def test_packets_go_to_all_children_in_order() -> None:
             parent.sendall(stream[:size])
             stream = stream[size:]
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE_SECONDS)
         assert all(received[index] == b"".join(packets) for index in range(len(children)))
 
 
@@ -256,7 +259,7 @@ def test_links_are_added_and_removed_while_data_flows() -> None:
                 each.disconnect(link)
         finally:
             is_over.set()
-            thread.join(20)
+            thread.join(PATIENCE_SECONDS)
 
 
 def test_invalid_calls_of_a_lane_are_refused() -> None:

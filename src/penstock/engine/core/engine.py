@@ -473,7 +473,9 @@ class DistributionEngine:
         for consumer in self.kernel.critical.take_sessions_lost():
             self._unsent_sessions[consumer] = list(self._sessions)
         for consumer, keys in list(self._unsent_sessions.items()):
-            self._send_sessions(consumer, keys)
+            is_whole = len(keys) == len(self._sessions)
+            if self._send_sessions(consumer, keys) and is_whole:  # a replay may have older SESSION events
+                self.kernel.critical.told_sessions(consumer)
 
     def _send_sessions(self, consumer: int, keys: list[tuple[str, int]]) -> bool:
         """Send the current sessions of these streams to a consumer that joined late or lost events. False if there was

@@ -552,6 +552,8 @@ class Receiver:
 
     def _end(self, stream: IncomingStream, cause: Cause) -> list[ReceiverInstruction]:
         instructions = stream.end(cause)
+        if cause == Cause.EXPIRED and stream.is_complete:  # only repairs of earlier packets were missing
+            cause = Cause.GOODBYE
         self._drop(stream)
         self._positions[stream.key] = EndedStream(stream.epoch, stream.next_sequence)
         if len(self._positions) > self.config.streams_max:
