@@ -77,6 +77,14 @@ def compare(metric: str, ours: Way, place: str) -> Iterator[Result]:
         )
 
 
+@contextmanager
+def nats_latency() -> Iterator[Callable[[], float]]:
+    """A function that measures the median latency in microseconds through a NATS server, at RATE messages a second."""
+    check(NATS.is_installed, f"nats-server is not installed (apt install {NATS.package})")
+    with tempfile.TemporaryDirectory() as folder, NATS.running(Path(folder)) as server:
+        yield lambda: _median_us(NATS_WAY, str(server.port))
+
+
 def _median_us(way: Way, place: str) -> float:
     with other_process(_receive, way, place) as reader:
         check(reader.recv() == "ready", f"the subscriber of {way.name} did not start")
