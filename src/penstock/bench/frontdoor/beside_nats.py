@@ -25,6 +25,7 @@ RATE_MESSAGES = 200_000
 SLEEP_MARGIN_NS = 60_000
 END_SECONDS = 0.2
 """Interval of the messages that tell the subscriber the end."""
+PING = b"PING\r\n"
 _SENT = struct.Struct("<q")
 
 Publish = Callable[[str, bytes], object]
@@ -157,7 +158,7 @@ def _nats_subscription(place: str) -> Iterator[Iterator[bytes]]:
 
 
 def _nats_messages(client: NatsClient) -> Iterator[bytes]:
-    """All messages have one size, so that the reader need not parse."""
+    """All messages have one size, so that the reader need not parse; the server's pings come between them."""
     size = client.received_size(TOPIC, bytes(PAYLOAD_SIZE))
     end = len(b"\r\n")
     waiting = b""
@@ -165,7 +166,11 @@ def _nats_messages(client: NatsClient) -> Iterator[bytes]:
     while time.monotonic() < deadline:
         waiting += client.receive_bytes()
         at = 0
-        while len(waiting) - at >= size:
+        while len(waiting) - at >= size or waiting.startswith(PING, at):
+            if waiting.startswith(PING, at):
+                client.send(b"PONG\r\n")
+                at += len(PING)
+                continue
             yield waiting[at + size - end - PAYLOAD_SIZE : at + size - end]
             at += size
         waiting = waiting[at:]

@@ -91,7 +91,7 @@ def _read(port: int, orders: Connection) -> None:
         orders.send("ready")
         for message in messages:
             arrived_ns = now()
-            sent_ns = stamp.unpack_from(message)[0]
+            sent_ns = stamp.unpack_from(bytes(message))[0]
             if sent_ns:
                 latencies.append(arrived_ns - sent_ns)
             elif latencies:
