@@ -179,7 +179,7 @@ def test_a_client_has_a_bounded_number_of_groups(tmp_path: Path) -> None:
         alice.publisher("derived.desk.>", config=QUICK)
 
 
-def test_a_publisher_is_not_available_over_tcp_and_has_no_image(clients: Any) -> None:
+def test_a_publisher_is_not_available_over_tcp_and_has_no_image(clients: Any, caplog: pytest.LogCaptureFixture) -> None:
     alice, bob = clients("alice"), clients("bob")
     by_tcp = bob.subscribe("derived.>", transport="tcp")
     with_image = bob.subscribe("derived.>", image=True)
@@ -187,6 +187,7 @@ def test_a_publisher_is_not_available_over_tcp_and_has_no_image(clients: Any) ->
         publisher.publish(TOPIC, b"live")
         take(with_image, 1)
         assert by_tcp.next(0.05) is None
+        wait_until(lambda: "publisher_left_out" in caplog.messages, "the subscription by TCP names the publisher")
 
 
 def test_the_arguments_are_checked(clients: Any) -> None:

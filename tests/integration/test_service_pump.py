@@ -199,7 +199,7 @@ def test_one_leaves_and_another_comes() -> None:
     assert asyncio.run(come_and_go()) == [[1, 2], [19, 20], [37, 38]]
 
 
-def test_whoever_is_cut_off_before_anything_could_be_sent_is_told_why() -> None:
+def test_whoever_is_cut_off_while_its_stream_is_opened_is_told_why() -> None:
     async def join() -> list[UnicastMessage | None]:
         async with Plant(ServiceConfig(queue_bytes_max=1)).running() as plant:
             begin = plant.server.on_first_live
@@ -211,6 +211,7 @@ def test_whoever_is_cut_off_before_anything_could_be_sent_is_told_why() -> None:
 
             plant.server.on_first_live = begin_with_a_packet
             async with plant.subscriber() as reader:
+                await reader.until(StreamOpened)
                 return [await reader.receive(), await reader.receive()]
 
     refusal, end = asyncio.run(join())

@@ -130,3 +130,33 @@ def test_a_lost_connection_ends_the_conversation() -> None:
             await converse(connection, outbox, silence())
 
     asyncio.run(main())
+
+
+def test_messages_are_sent_at_once_while_none_waits() -> None:
+    async def main() -> None:
+        connection = Connection()
+        has_room, sizes = [True], []
+
+        def send_now(message: str) -> bool:
+            if has_room[0]:
+                connection.sent.append(message)
+            return has_room[0]
+
+        outbox: Outbox[str] = Outbox(None, on_sent=sizes.append, send_now=send_now)
+        outbox.put("before the conversation", 1)
+        conversation = asyncio.create_task(converse(connection, outbox, silence()))
+        while len(connection.sent) < 1 or outbox.changed.is_set():
+            await asyncio.sleep(0)
+        outbox.put("at once", 2)
+        assert connection.sent == ["before the conversation", "at once"]
+        has_room[0] = False
+        outbox.put("waits", 3)
+        has_room[0] = True
+        outbox.put("waits, too", 4)
+        assert len(connection.sent) == 2
+        outbox.end(None)
+        await conversation
+        assert connection.sent[2:] == ["waits", "waits, too"]
+        assert sizes == [1, 2, 3, 4]
+
+    asyncio.run(main())

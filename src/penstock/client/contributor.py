@@ -66,6 +66,7 @@ class Contributor:
         self._changed = threading.Condition()
         self._error: PenstockError | None = None
         self._is_closed = False
+        self._is_told = False  # the loop will look for new messages
         self._kept: deque[Contribution] = deque()  # messages that at least one adapter has not confirmed
         self._first = 0  # number of the oldest kept message; 0 until an adapter has reported its position
         self._taken: dict[StreamAddress, int] = {}  # next number, by adapter
@@ -100,7 +101,9 @@ class Contributor:
                     hint="call flush() more often",
                 )
             self._kept.append(Contribution(topic, model_id, model_version, content))
-        self._thread.start(self._tell())
+            is_told, self._is_told = self._is_told, True
+        if not is_told:  # otherwise the loop will look anyway
+            self._thread.call(self._tell)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until every connected adapter has confirmed all messages; True if so, and at least one adapter is
@@ -166,7 +169,8 @@ class Contributor:
             self._taken.pop(address, None)
             self._forget(self._connections.followed)
 
-    async def _tell(self) -> None:
+    def _tell(self) -> None:
+        self._is_told = False  # before the look: a message after it tells again
         for event in self._news.values():
             event.set()
 

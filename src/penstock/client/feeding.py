@@ -23,6 +23,7 @@ from penstock.wire import MessageBatch, PacketMessage
 
 SLICE_SECONDS = 0.05
 RETRY_SECONDS = 0.5
+OWN_PREFIX = RESERVED_PREFIX.encode()
 
 Content: TypeAlias = MessageBatch | list[PacketMessage]
 
@@ -154,9 +155,6 @@ def without_own(content: Content) -> Content:
     """Drop the plant's own control messages to receivers, which are not data."""
     if not isinstance(content, MessageBatch):
         return [each for each in content if not each.topic.startswith(RESERVED_PREFIX)]
-    messages, data = content.messages, content.data
-    prefix = RESERVED_PREFIX.encode()
-    is_own = [data[at : at + len(prefix)] == prefix for at in messages["topic_offset"].tolist()]
-    if not any(is_own):
+    if not content.has_topic_below(OWN_PREFIX):
         return content
-    return [each for each, own in zip(content, is_own, strict=True) if not own]
+    return [each for each in content if not each.topic.startswith(RESERVED_PREFIX)]

@@ -13,6 +13,7 @@ import msgspec
 from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Cause
 from penstock.base.errors import ModelError, NotEntitledError, PenstockError, RefusedError, RevokedError
+from penstock.base.log import logger
 from penstock.capture.core.message_reader import Readable
 from penstock.capture.live._reading import BatchReader
 from penstock.client._ready import ReadyMessages
@@ -29,6 +30,8 @@ from penstock.security.core.brokering import Authentication, Brokered, BrokeredS
 from penstock.wire import MessageBatch, PacketMessage
 
 SLICE_SECONDS = 0.05
+
+log = logger("client.subscription")
 """Interval at which an idle subscription checks for changes, revocation and closing."""
 
 Content: TypeAlias = MessageBatch | list[PacketMessage]
@@ -93,6 +96,7 @@ class Subscription:
         self._lock = threading.RLock()  # protects receiving and changes of the lines
         self._error: PenstockError | None = None
         self._is_closed = False
+        self._left_out: set[str] = set()  # clients' publishers that cannot be received by TCP
         self._take_over(brokered)
 
     # For the application
@@ -382,8 +386,8 @@ class Subscription:
             line.allow(entitlement, brokered.token)
 
     def _update_lines(self, streams: list[BrokeredStream]) -> None:
-        by_tcp = self._around.transport == "tcp"
-        streams = [each for each in streams if has_service(each) or not by_tcp]
+        if self._around.transport == "tcp":
+            streams = self._by_service(streams)
         now = {(each.feed, each.delay_s): each for each in streams if each.topics}
         # a stream without topics waits for a key; until then, a unicast line with some of the topics continues
         present = {(each.feed, each.delay_s) for each in streams}
@@ -402,6 +406,14 @@ class Subscription:
                 line.allow(Entitlement(self._brokered.grants), self._brokered.token)
                 self._lines[key] = line
         self._only_line = next(iter(self._lines.values())) if len(self._lines) == 1 else None
+
+    def _by_service(self, streams: list[BrokeredStream]) -> list[BrokeredStream]:
+        """The streams that come by TCP. Those of clients' publishers come by multicast only; each is reported once."""
+        left_out = {each.feed for each in streams if each.topics and not has_service(each)}
+        for feed in sorted(left_out - self._left_out):
+            log.warning("publisher_left_out", stream=feed, hint="use transport='auto': it comes by multicast only")
+        self._left_out = left_out
+        return [each for each in streams if has_service(each)]
 
     def want(self, topics: Sequence[str], brokered: Brokered) -> None:
         """Replace the topics with those that were granted."""

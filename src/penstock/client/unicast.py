@@ -1,15 +1,15 @@
 """Streams over TCP: the same packets from every adapter's service, merged like multicast streams."""
 
-import asyncio
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
-from penstock.base.clock import SystemRandomness
+import msgspec
+
+from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import PenstockError, RefusedError
 from penstock.base.log import logger
+from penstock.client._packet_intake import PacketCutter, PacketIntake
 from penstock.client.adapter_connections import AdapterConnections
 from penstock.client.config import ClientConfig
 from penstock.client.joining import Begun
@@ -17,6 +17,8 @@ from penstock.client.service import Protection, refusal
 from penstock.middleware import Receiver, ReceiverConfig, StreamEnded, StreamKey, StreamStarted
 from penstock.middleware.live import Received
 from penstock.middleware.unicast import (
+    CONNECTION,
+    PROTOCOL,
     ModifyStream,
     OpenStream,
     Packets,
@@ -25,6 +27,7 @@ from penstock.middleware.unicast import (
     StreamRefused,
     UnicastMessage,
 )
+from penstock.net.core.framing import encode_frame
 from penstock.net.live.control_driver import ControlConnection
 from penstock.net.live.loop_thread import LoopThread
 from penstock.security.core.brokering import StreamAddress
@@ -33,8 +36,22 @@ from penstock.wire import DatagramBatch
 log = logger("client.unicast")
 
 BATCH_PACKETS = 64
+FOR_EVER_NS = 2**62
 FINAL_CODES = {"revoked", "entitlement", "topics", "gone"}
 """Codes of refusals that a retry would not change."""
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    """The stream of a connection begins."""
+
+    cutter: PacketCutter
+    publisher_id: int
+    address: StreamAddress
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    cutter: PacketCutter
+    publisher_id: int
 
 
 class UnicastReceiver:
@@ -64,12 +81,9 @@ class UnicastReceiver:
         self._on_refused = on_refused
         self.begun: dict[StreamAddress, Begun] = {}
         """The open streams by place, at the position of receive()."""
-        # (connection, publisher id, content): content is the address when opened, then packets, and None at the end
-        self._inbox: deque[tuple[int, int, StreamAddress | Packets | None]] = deque()
-        self._arrived = threading.Condition()
-        self._receivers: dict[int, Receiver] = {}
+        self._intake = PacketIntake()
+        self._receivers: dict[int, Receiver] = {}  # by connection
         self._batch = DatagramBatch(BATCH_PACKETS, SystemRandomness().below(2**64))
-        self._rest: tuple[int, int, list[bytes]] | None = None
         # only used in the loop's thread
         self._connections = AdapterConnections(
             protection,
@@ -96,60 +110,53 @@ class UnicastReceiver:
 
     def receive(self, timeout: float | None = None) -> list[Received]:
         """Like MulticastReceiver.receive()."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        left_ns = FOR_EVER_NS if timeout is None else int(timeout * NS_PER_SECOND)
+        deadline_ns = time.monotonic_ns() + left_ns
         while True:
-            if self._rest is None:
-                with self._arrived:
-                    while not self._inbox:
-                        left = None if deadline is None else deadline - time.monotonic()
-                        if (left is not None and left <= 0) or not self._arrived.wait(left):
-                            return []
-                    connection, publisher_id, said = self._inbox.popleft()
-                if said is None:
-                    return [self._end(connection, publisher_id)]
-                if isinstance(said, StreamAddress):
-                    return [self._begin(connection, publisher_id, said)]
-                self._rest = (connection, publisher_id, list(said.packets))
-            if received := self._take():
-                return received
+            match self._intake.take(self._batch, left_ns):
+                case PacketCutter() as cutter:
+                    if received := self._take(cutter.number):
+                        return received
+                case _Opened() as opened:
+                    return [self._begin(opened)]
+                case _Ended() as ended:
+                    return [self._end(ended)]
+            left_ns = deadline_ns - time.monotonic_ns()
+            if left_ns <= 0:
+                return []
 
     def descriptors(self) -> list[int] | None:
-        return None
+        return [self._intake.fileno()]
 
     def next_due_ns(self) -> int | None:
         return None
 
     def close(self) -> None:
         self._thread.start(self._connections.follow(())).result()
+        self._intake.close()
 
-    def _take(self) -> list[Received]:
-        """Return the next packets of the current message."""
-        assert self._rest is not None
-        connection, publisher_id, packets = self._rest
-        now, later = packets[:BATCH_PACKETS], packets[BATCH_PACKETS:]
-        self._rest = (connection, publisher_id, later) if later else None
+    def _take(self, connection: int) -> list[Received]:
+        """Pass the packets in the batch to the receiver of their connection."""
         receiver = self._receivers.get(connection)
         is_first = receiver is None
         if receiver is None:
             receiver = Receiver(ReceiverConfig(join="start"), SystemRandomness(), self._counters)
             self._receivers[connection] = receiver
-        self._batch.clear()
-        for data in now:
-            self._batch.append(data, ("", connection))
         told = receiver.receive_batch(self._batch, time.monotonic_ns())
         received = [each for each in told if isinstance(each, Received)]
         if is_first and received and isinstance(received[0], StreamStarted):
             del received[0]  # already reported when the stream was opened
         return received
 
-    def _begin(self, connection: int, publisher_id: int, address: StreamAddress) -> StreamStarted:
-        self.begun[address] = Begun(connection, publisher_id)
-        return StreamStarted(StreamKey(publisher_id, 0), 0, 1)
+    def _begin(self, opened: _Opened) -> StreamStarted:
+        self.begun[opened.address] = Begun(opened.cutter.number, opened.publisher_id)
+        return StreamStarted(StreamKey(opened.publisher_id, 0), 0, 1)
 
-    def _end(self, connection: int, publisher_id: int) -> StreamEnded:
+    def _end(self, ended: _Ended) -> StreamEnded:
+        connection = ended.cutter.number
         self._receivers.pop(connection, None)
         self.begun = {address: each for address, each in self.begun.items() if each.connection != connection}
-        return StreamEnded(StreamKey(publisher_id, 0), 0, 0, Cause.CUT)
+        return StreamEnded(StreamKey(ended.publisher_id, 0), 0, 0, Cause.CUT)
 
     # In the loop's thread
 
@@ -164,19 +171,31 @@ class UnicastReceiver:
         opened: StreamOpened,
     ) -> None:
         self._connection_count += 1
-        number = self._connection_count
-        self._append(number, opened.publisher_id, address)
+        cutter = PacketCutter(
+            self._intake,
+            self._connection_count,
+            frame_size_max=CONNECTION.message_size_max,
+            frames_max=self._config.inbox_messages_max,
+            tell_room=connection.notice_room,
+        )
+        self._intake.put(_Opened(cutter, opened.publisher_id, address))
         try:
+            for said in connection.divert_to(cutter):
+                self._note(said, cutter)
             if (self._token, self._topics) != (request.token, request.topics):
                 await connection.send(RenewToken(self._token))
                 await connection.send(ModifyStream(self._topics))
             async for said in connection:
-                if isinstance(said, StreamRefused):
-                    raise refusal(said)
-                if isinstance(said, Packets):
-                    await self._put(number, opened.publisher_id, said)
+                self._note(said, cutter)
         finally:
-            self._append(number, opened.publisher_id, None)
+            self._intake.put(_Ended(cutter, opened.publisher_id))
+
+    def _note(self, said: UnicastMessage, cutter: PacketCutter) -> None:
+        """Handle a message that the session has decoded."""
+        if isinstance(said, StreamRefused):
+            raise refusal(said)
+        if isinstance(said, Packets):
+            cutter.put(encode_frame(PROTOCOL.encode(said, CONNECTION.message_size_max)))
 
     def _note_refusal(self, address: StreamAddress, error: RefusedError) -> bool:
         log.warning("stream_refused", adapter=address.adapter, code=error.peer_code, reason=error.what)
@@ -185,13 +204,3 @@ class UnicastReceiver:
 
     def _note_loss(self, address: StreamAddress, error: PenstockError) -> None:
         log.info("stream_lost", adapter=address.adapter, error=str(error))
-
-    async def _put(self, number: int, publisher_id: int, said: Packets) -> None:
-        while len(self._inbox) >= self._config.inbox_messages_max:
-            await asyncio.sleep(0.001)  # the application is slow: apply back-pressure to the adapter
-        self._append(number, publisher_id, said)
-
-    def _append(self, number: int, publisher_id: int, said: StreamAddress | Packets | None) -> None:
-        with self._arrived:
-            self._inbox.append((number, publisher_id, said))
-            self._arrived.notify()

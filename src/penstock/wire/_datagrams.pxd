@@ -19,6 +19,7 @@ cdef class DatagramBatch:
     cdef dict _addresses
     cdef uint64_t _random_state
 
+    cdef int put(self, const uint8_t *content, Py_ssize_t size, uint64_t source) except -1
     cdef void move(self, Py_ssize_t to, Py_ssize_t index) noexcept nogil
     cdef uint64_t key_of(self, source) except 0
     cdef int check(self, Py_ssize_t index) except -1

@@ -61,15 +61,23 @@ cdef class DatagramBatch:
     def append(self, data not None, source not None, int64_t arrival_ns = 0, uint8_t socket = 0) -> None:
         """Add a datagram that did not come from a socket; `source` is a host name and a port."""
         cdef const uint8_t[::1] content = memoryview(data).cast("B")
-        if self.count == self.capacity or content.shape[0] > self.stride:
-            raise LocalProtocolError(f"no room for {content.shape[0]} bytes after {self.count} datagrams")
-        if content.shape[0]:
-            memcpy(self.data + self.count * self.stride, &content[0], content.shape[0])
-        self.sizes[self.count] = <uint32_t>content.shape[0]
-        self.sources[self.count] = self.key_of(source)
-        self.arrivals_ns[self.count] = arrival_ns
-        self.sockets[self.count] = socket
+        cdef Py_ssize_t index = self.count
+        self.put(&content[0] if content.shape[0] else NULL, content.shape[0], self.key_of(source))
+        self.arrivals_ns[index] = arrival_ns
+        self.sockets[index] = socket
+
+    cdef int put(self, const uint8_t *content, Py_ssize_t size, uint64_t source) except -1:
+        """Add a datagram; `source` is a key."""
+        if self.count == self.capacity or size > self.stride:
+            raise LocalProtocolError(f"no room for {size} bytes after {self.count} datagrams")
+        if size:
+            memcpy(self.data + self.count * self.stride, content, size)
+        self.sizes[self.count] = <uint32_t>size
+        self.sources[self.count] = source
+        self.arrivals_ns[self.count] = 0
+        self.sockets[self.count] = 0
         self.count += 1
+        return 0
 
     def datagram(self, Py_ssize_t index) -> memoryview:
         """The bytes of one datagram, in place; they change when the batch is reused."""

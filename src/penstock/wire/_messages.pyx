@@ -4,7 +4,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 import numpy
 
@@ -84,6 +84,19 @@ cdef class MessageBatch:
     def data(self) -> memoryview:
         """The memory that all offsets refer to."""
         return self._datagrams._view.toreadonly()
+
+    def has_topic_below(self, bytes prefix not None) -> bool:
+        """True if the topic of a message begins with the prefix."""
+        cdef Py_ssize_t index, size = len(prefix)
+        cdef const char *start = prefix
+        self.check_current()
+        for index in range(self.message_count_):
+            if (
+                self.message[index].topic_size >= size
+                and memcmp(self._datagrams.data + self.message[index].topic_offset, start, size) == 0
+            ):
+                return True
+        return False
 
     def packet_data(self, Py_ssize_t index) -> memoryview:
         """The bytes of one packet."""

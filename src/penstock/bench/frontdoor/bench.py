@@ -16,7 +16,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.bench.brokers import NATS, NatsClient
 from penstock.bench.filter.process import running_filter
-from penstock.bench.frontdoor import assured, client, memory, through_plant, tree
+from penstock.bench.frontdoor import assured, client, memory, node, through_plant, tree
 from penstock.bench.harness import Result, result, speedup
 from penstock.bench.ticker import Ticker
 from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other_process, pin, stamp, tcp_endpoint
@@ -52,7 +52,7 @@ def run() -> Iterator[Result]:
     yield from _rates()
     yield from _latencies()
     yield from _filtered()
-    for each in (client, through_plant, tree, assured, memory):
+    for each in (client, node, through_plant, tree, assured, memory):
         yield from each.run()
 
 

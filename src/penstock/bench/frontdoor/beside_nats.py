@@ -25,6 +25,7 @@ RATE_MESSAGES = 200_000
 SLEEP_MARGIN_NS = 60_000
 END_SECONDS = 0.2
 """Interval of the messages that report the end to the subscriber."""
+PING = b"PING\r\n"
 _SENT = struct.Struct("<q")
 
 Publish = Callable[[str, bytes], object]
@@ -75,6 +76,14 @@ def compare(metric: str, ours: Way, place: str) -> Iterator[Result]:
             against_value=1.0,
             conditions=f"{conditions}; {messages}: {shown}; lost {lost}",
         )
+
+
+@contextmanager
+def nats_latency() -> Iterator[Callable[[], float]]:
+    """A function that measures the median latency in microseconds through a NATS server, at RATE messages a second."""
+    check(NATS.is_installed, f"nats-server is not installed (apt install {NATS.package})")
+    with tempfile.TemporaryDirectory() as folder, NATS.running(Path(folder)) as server:
+        yield lambda: _median_us(NATS_WAY, str(server.port))
 
 
 def _median_us(way: Way, place: str) -> float:
@@ -149,7 +158,7 @@ def _nats_subscription(place: str) -> Iterator[Iterator[bytes]]:
 
 
 def _nats_messages(client: NatsClient) -> Iterator[bytes]:
-    """All messages have one size, so that the reader need not parse."""
+    """All messages have one size, so that the reader need not parse; the server's pings come between them."""
     size = client.received_size(TOPIC, bytes(PAYLOAD_SIZE))
     end = len(b"\r\n")
     waiting = b""
@@ -157,7 +166,11 @@ def _nats_messages(client: NatsClient) -> Iterator[bytes]:
     while time.monotonic() < deadline:
         waiting += client.receive_bytes()
         at = 0
-        while len(waiting) - at >= size:
+        while len(waiting) - at >= size or waiting.startswith(PING, at):
+            if waiting.startswith(PING, at):
+                client.send(b"PONG\r\n")
+                at += len(PING)
+                continue
             yield waiting[at + size - end - PAYLOAD_SIZE : at + size - end]
             at += size
         waiting = waiting[at:]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import mmap
+import statistics
 import struct
 import tempfile
 import threading
@@ -22,6 +23,7 @@ from penstock.admin.config import AdminConfig, AdminLimits
 from penstock.admin.live.driver import AdminServer
 from penstock.base.clock import NS_PER_SECOND, NS_PER_US
 from penstock.bench.adapters import AdapterProcess, wait_for
+from penstock.bench.frontdoor.beside_nats import nats_latency
 from penstock.bench.harness import Result, result
 from penstock.bench.transports import check, other_process
 from penstock.client import ClientConfig, Subscription
@@ -65,6 +67,7 @@ RATE = 10_000
 LATENCY_MESSAGES = 60_000
 ROOM = 8 * (LATENCY_MESSAGES + 10_000)
 WARM_UP = 10_000
+TCP_ROUNDS = 3
 SYMBOLS = 100
 RATE_SECONDS = 10.0
 FOR_RATES = (4_000_000, 3_000_000, 2_500_000, 2_000_000, 1_500_000, 1_250_000, 1_000_000, 500_000, 250_000, 100_000)
@@ -118,6 +121,7 @@ def run() -> Iterator[Result]:
         for transport in ("multicast", "tcp"):
             yield from latency_results(place, transport, "for")
         yield from latency_results(place, "multicast", "async")
+        yield tcp_ratio(place)
         yield rate_result(place, "for", FOR_RATES)
         yield rate_result(place, "batches", BATCH_RATES)
 
@@ -155,6 +159,31 @@ def latency_results(place: Place, transport: str, way: Way) -> Iterator[Result]:
         against="none",
         against_value=0,
         conditions=conditions,
+    )
+
+
+def tcp_ratio(place: Place) -> Result:
+    """NATS and a subscription by TCP, in turns."""
+    ours, theirs = [], []
+    with nats_latency() as nats_us:
+        for _ in range(TCP_ROUNDS):
+            ours.append(float(numpy.median(measure_latency(place, "tcp", "for").latencies_us)))
+            theirs.append(nats_us())
+    value, other = statistics.median(ours), statistics.median(theirs)
+    shown = ", ".join(f"{a:.0f} and {b:.0f}" for a, b in zip(ours, theirs, strict=True))
+    return result(
+        "frontdoor",
+        "client_tcp_ratio_to_nats",
+        other / value,
+        "x",
+        against="nats-server",
+        against_value=1.0,
+        conditions=(
+            f"median latency at {RATE} messages a second, senders that sleep in between, one `for` loop per message, "
+            f"blocking, loopback: {value:.0f} µs from an exchange's datagram through an adapter process and TCP to the "
+            f"subscription; {other:.0f} µs from a publisher through nats-server to a subscriber, by bare sockets; "
+            f"{TCP_ROUNDS} rounds in turn: {shown}"
+        ),
     )
 
 

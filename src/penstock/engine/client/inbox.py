@@ -87,6 +87,10 @@ class Inbox:
         """The next notification, or None."""
         return self._told.popleft() if self._told else None
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._told
+
     def wait(self, timeout: float) -> None:
         """Wait for a notification, or until the timeout."""
         with self._arrived:

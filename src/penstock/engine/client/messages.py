@@ -172,8 +172,11 @@ class NodeMessages(ConsumerHandle):
     def __iter__(self) -> Iterator[ReadableRecord]:
         """Messages until the handle is closed."""
         while not self._is_closed:
-            if (message := self.next(SLICE_S)) is not None:
+            self._check()
+            if (message := self._next_ready()) is not None:
                 yield message
+            elif not self._is_closed:
+                self._fill(SLICE_S)
 
     async def __aiter__(self) -> AsyncIterator[ReadableRecord]:
         """Messages in an asyncio loop. If there are none, a thread waits for them."""

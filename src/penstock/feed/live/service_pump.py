@@ -39,12 +39,14 @@ class ServicePump:
 
     def _begin(self) -> None:
         self._tap.skip_to_newest()
-        self._on_ready()
+        self._tap.clear()
+        if self._turn is None:  # not now: the subscriber is being opened
+            self._turn = self._loop.call_soon(self._take_turn)
 
     def _on_ready(self) -> None:
         self._tap.clear()
         if self._turn is None:
-            self._turn = self._loop.call_soon(self._take_turn)
+            self._take_turn()
 
     def _take_turn(self) -> None:
         """Do a bounded piece of work, so that other tasks of this loop get their turn."""

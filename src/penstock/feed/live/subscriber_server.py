@@ -158,7 +158,9 @@ class SubscriberServer:
     async def _converse_with(self, connection: ControlConnection[UnicastMessage]) -> None:
         self._accepted_count += 1
         number = self._accepted_count
-        outbox: Outbox[AdapterMessage] = Outbox(None, on_sent=lambda size: self.handle(MessageSent(number, size)))
+        outbox: Outbox[AdapterMessage] = Outbox(
+            None, on_sent=lambda size: self.handle(MessageSent(number, size)), send_now=connection.send_now
+        )
         self._outboxes[number] = outbox
         try:
             await converse(connection, outbox, self._read(connection, number, outbox))

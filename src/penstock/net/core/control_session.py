@@ -160,6 +160,10 @@ class ControlSession(Generic[M]):
             return None
         return self._handshake_due_ns if self._heartbeat is None else self._heartbeat.next_deadline_ns()
 
+    def release(self) -> bytes:
+        """Return the received bytes of an incomplete frame and forget them: they come again, with the rest."""
+        return self._decoder.release()
+
     def _start(self, now_ns: int) -> None:
         if self._state is not _State.NEW:
             raise LocalProtocolError("the session was connected before")

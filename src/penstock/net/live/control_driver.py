@@ -18,7 +18,7 @@ from penstock.net.core.clock import ClockEstimate, ClockEstimator
 from penstock.net.core.control import NONCE_SIZE, ControlProtocol
 from penstock.net.core.control_session import ControlSession, Peer, Side
 from penstock.net.core.events import ClockSampled
-from penstock.net.live.stream import StreamConnection, open_stream
+from penstock.net.live.stream import Diversion, StreamConnection, open_stream
 from penstock.net.live.stream_server import StreamServer, Through
 from penstock.net.place import is_loopback
 from penstock.net.secret import Secret
@@ -43,7 +43,7 @@ class ControlConnection(StreamConnection[M, Peer]):
     ) -> None:
         clock = SystemClock()
         self._estimator = ClockEstimator(ClockConfig(), counters)
-        session = ControlSession(
+        self._session = ControlSession(
             protocol,
             side,
             node=node,
@@ -53,7 +53,15 @@ class ControlConnection(StreamConnection[M, Peer]):
             config=config,
             counters=counters,
         )
-        super().__init__(session, reader, writer, config=config, counters=counters, clock=clock)
+        super().__init__(self._session, reader, writer, config=config, counters=counters, clock=clock)
+
+    def divert_to(self, diversion: Diversion) -> list[M]:
+        """Pass the frames after those received so far to `diversion` first. Return the messages received so far."""
+        received: list[M] = []
+        while (message := self.received(lambda _: True)) is not None:
+            received.append(message)
+        self.divert(diversion, self._session.release())
+        return received
 
     def clock_estimate(self) -> ClockEstimate | None:
         """The peer's wall clock minus the local one; None before the first answered heartbeat."""

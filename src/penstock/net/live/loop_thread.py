@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -21,6 +21,10 @@ class LoopThread:
 
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call the function in the loop's thread, soon."""
+        self._loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
         """Cancel running coroutines and stop the thread."""

@@ -36,7 +36,9 @@ class Outbox(Generic[M]):
     """Messages that wait to be sent to one peer.
 
     `size_max` bounds their number, or their bytes if put() gets the size of each; None if the user bounds them.
-    `too_slow` is the last message with `end`. `on_sent` gets the size of each message that has been sent.
+    `too_slow` is the last message with `end`. `on_sent` gets the size of each message that has been sent. With
+    `send_now`, put() sends a message at once if none waits; the function returns False if the connection cannot accept
+    more.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Outbox(Generic[M]):
         *,
         too_slow: M | None = None,
         on_sent: Callable[[int], None] = lambda size: None,
+        send_now: Callable[[M], bool] | None = None,
     ) -> None:
         self.size = 0
         """Total size of the waiting messages."""
@@ -61,9 +64,14 @@ class Outbox(Generic[M]):
         self._when_full = when_full
         self._too_slow = too_slow
         self._on_sent = on_sent
+        self._send_now = send_now
+        self._is_idle = False  # send_to() waits for messages
 
     def put(self, message: M, size: int = 1) -> None:
         if self.ending.is_set():
+            return
+        if self._is_idle and not self._waiting and self._is_sent_now(message):
+            self._on_sent(size)
             return
         if self._size_max is not None and self.size + size > self._size_max:
             if self._when_full == "end":
@@ -104,7 +112,17 @@ class Outbox(Generic[M]):
                 if self.ending.is_set():
                     return
                 self.changed.clear()
-                await self.changed.wait()
+                self._is_idle = True
+                try:
+                    await self.changed.wait()
+                finally:
+                    self._is_idle = False
+
+    def _is_sent_now(self, message: M) -> bool:
+        try:
+            return self._send_now is not None and self._send_now(message)
+        except PenstockError:
+            return False  # send_to() gets the error, too
 
     def _take(self) -> tuple[M, int]:
         message, size = self._waiting.popleft()

@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.core import Core
@@ -42,10 +42,24 @@ TCP_NOTSENT_LOWAT = 25
 
 UNSENT_SIZE_MAX = 16_384
 
+HEARD_SECONDS = 0.1
+"""Interval at which the session core gets to know that bytes arrived which were not for it."""
+
 log = logger("net.stream")
 
 M = TypeVar("M")
 P = TypeVar("P")
+
+
+class Diversion(Protocol):
+    """Takes frames of a connection past the session core."""
+
+    @property
+    def is_full(self) -> bool:
+        """True if reading must pause until notice_room() is called."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take received bytes. Return those that the session core must handle."""
 
 
 class StreamConnection(Generic[M, P]):
@@ -74,6 +88,8 @@ class StreamConnection(Generic[M, P]):
         self._inbox: deque[M] = deque()
         self._changed = asyncio.Event()  # of _peer, _inbox or _end, for waiting receive() calls
         self._room = asyncio.Event()
+        self._diversion: Diversion | None = None
+        self._heard_at = 0.0
         self._sending = asyncio.Lock()
         self._written_size = 0
         self._lost = asyncio.Event()  # the socket is closed, by either side
@@ -81,8 +97,10 @@ class StreamConnection(Generic[M, P]):
         self._over = asyncio.Event()
         self._runner: CoreRunner[SessionEvent, SessionInstruction] = CoreRunner(core, self._carry_out, clock=self.clock)
         self._runner.failed.add_done_callback(self._on_core_failed)
+        self._low_water = config.write_size_max // 4  # asyncio's default: below it, writing is never paused
         writer.transport.set_write_buffer_limits(high=config.write_size_max)
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run())
 
     @property
     def peer(self) -> P:
@@ -120,6 +138,13 @@ class StreamConnection(Generic[M, P]):
             await self._drain()
             self._raise_if_lost()
 
+    def send_now(self, message: M) -> bool:
+        """Send a message if the connection can accept more now; False if send() must do it."""
+        if self._end is not None or self._sending.locked() or not self._has_room():
+            return False
+        self._runner.handle(Send(message))
+        return True
+
     async def receive(self) -> M | None:
         """Return the next message, or None after a goodbye. Raise the error with which the connection ended
         otherwise."""
@@ -138,6 +163,16 @@ class StreamConnection(Generic[M, P]):
             return None
         self._room.set()
         return self._inbox.popleft()
+
+    def divert(self, diversion: Diversion, kept: bytes) -> None:
+        """Pass all further bytes to `diversion` first, after `kept`: the bytes of an incomplete frame."""
+        self._diversion = diversion
+        if kept:
+            diversion.feed(kept)
+
+    def notice_room(self) -> None:
+        """The diversion may have room again. May be called in any thread while the loop runs."""
+        self._loop.call_soon_threadsafe(self._room.set)
 
     async def __aiter__(self) -> AsyncIterator[M]:
         while (message := await self.receive()) is not None:
@@ -194,17 +229,35 @@ class StreamConnection(Generic[M, P]):
                 data = await self._reader.read(READ_SIZE)
             except OSError:
                 data = b""
-            self._runner.handle(BytesReceived(data) if data else EndOfStream())
             if not data:
+                self._runner.handle(EndOfStream())
                 return
+            if self._diversion is not None and not (data := self._diversion.feed(data)) and not self._is_hearing_due():
+                if self._is_full():
+                    await self._wait_for_room()
+                continue
+            self._runner.handle(BytesReceived(data))
             await self._drain()
-            if len(self._inbox) >= self._config.inbox_messages_max:
+            if self._is_full():
                 await self._wait_for_room()
+
+    def _is_hearing_due(self) -> bool:
+        now = self._loop.time()
+        if now - self._heard_at < HEARD_SECONDS:
+            return False
+        self._heard_at = now
+        return True
+
+    def _is_full(self) -> bool:
+        is_diversion_full = self._diversion is not None and self._diversion.is_full
+        return is_diversion_full or len(self._inbox) >= self._config.inbox_messages_max
 
     async def _wait_for_room(self) -> None:
         self._runner.handle(ReadingPaused())
-        while len(self._inbox) >= self._config.inbox_messages_max and not self._lost.is_set():
+        while not self._lost.is_set():
             self._room.clear()
+            if not self._is_full():
+                break
             await self._room.wait()
         self._runner.handle(ReadingResumed())
 
@@ -219,6 +272,8 @@ class StreamConnection(Generic[M, P]):
 
     async def _drain(self) -> None:
         """Wait until the peer has read enough; a peer that accepts no bytes for write_ms is cut off."""
+        if self._has_room():
+            return
         taken_size, taken_size_before = self._taken_size(), -1
         try:
             while taken_size > taken_size_before:
@@ -233,6 +288,10 @@ class StreamConnection(Generic[M, P]):
         what = f"the peer accepted no bytes for {self._config.write_ms} ms"
         self._finish(Disconnect(Cause.SLOW, ConnectionLostError(what)))
         self._writer.transport.abort()
+
+    def _has_room(self) -> bool:
+        transport = self._writer.transport
+        return transport.get_write_buffer_size() <= self._low_water and not transport.is_closing()
 
     def _taken_size(self) -> int:
         return self._written_size - self._writer.transport.get_write_buffer_size()

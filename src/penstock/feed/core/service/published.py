@@ -8,9 +8,12 @@ import numpy
 from numpy.typing import NDArray
 
 from penstock.base.limits import PACKET_SIZE_DEFAULT
+from penstock.feed.core.service._rows import are_sourced, count_overwritten, packed_size
 from penstock.middleware.core.events import OutgoingMessage
 from penstock.wire import MESSAGE_DTYPE, MESSAGES_MAX, PACKET_DTYPE, Packer, decode_batch, encode_batch
-from penstock.wire._codec import MESSAGE_HEADER_SIZE, PACKET_HEADER_SIZE
+
+OUT_SIZE = 4_096
+OUT_PACKETS = 16
 
 
 class PublishedBatch(msgspec.Struct, frozen=True):
@@ -29,8 +32,7 @@ class PublishedBatch(msgspec.Struct, frozen=True):
     def sourced(self) -> NDArray[Any]:
         """The rows of messages from a source. Each of them has an ORIGIN and is complete; models in band have no
         ORIGIN and may be fragmented."""
-        is_sourced = self.rows["extensions_size"] > 0
-        return self.rows if is_sourced.all() else self.rows[is_sourced]
+        return self.rows if are_sourced(self.rows) else self.rows[self.rows["extensions_size"] > 0]
 
 
 class Unpacker:
@@ -57,13 +59,11 @@ class Unpacker:
         """Decode packets of a Tap. Each batch comes with the number of packets that were overwritten before it."""
         for batch in self.unpack(data, offsets, sizes):
             packets = batch.packets
-            expected = numpy.arange(first, first + len(packets), dtype=numpy.uint64)
-            bad = numpy.flatnonzero((packets["error"] != 0) | (packets["sequence"] != expected))
+            lost = count_overwritten(packets, first)
             first += len(packets)
-            if not len(bad):
+            if not lost:
                 yield 0, batch
                 continue
-            lost = int(bad[-1]) + 1
             rows = batch.rows[batch.rows["packet_index"] >= lost].copy()
             rows["packet_index"] -= lost
             yield lost, PublishedBatch(batch.data, packets[lost:], rows)
@@ -77,6 +77,8 @@ class StreamPacker:
         self.epoch = epoch
         self.next_sequence = 1
         self._packet_size_max = packet_size_max
+        self._out = numpy.empty(OUT_SIZE, numpy.uint8)  # for a few messages
+        self._places = numpy.zeros(OUT_PACKETS, PACKET_DTYPE)
 
     def pack(
         self, topics: NDArray[numpy.uint8] | bytes, payloads: NDArray[numpy.uint8], rows: NDArray[Any]
@@ -84,12 +86,14 @@ class StreamPacker:
         """Return the packets of these messages, in order; none of the messages needs fragmentation."""
         if not len(rows):
             return []
-        out = numpy.empty(_space_of(rows) + PACKET_HEADER_SIZE * len(rows), numpy.uint8)
-        places = numpy.zeros(len(rows), PACKET_DTYPE)
+        rows = numpy.ascontiguousarray(rows)
+        size = packed_size(rows)
+        out = self._out if size <= len(self._out) else numpy.empty(size, numpy.uint8)
+        places = self._places if len(rows) <= len(self._places) else numpy.zeros(len(rows), PACKET_DTYPE)
         _, count = encode_batch(
             topics,
             payloads,
-            numpy.ascontiguousarray(rows),
+            rows,
             out,
             places,
             publisher_id=self.publisher_id,
@@ -125,10 +129,3 @@ def cut(
     )
     last = packer.flush()
     return packets if last is None else [*packets, last]
-
-
-def _space_of(rows: NDArray[Any]) -> int:
-    """Upper bound of the size of these messages in packets."""
-    padding = 2 * 8
-    parts = rows["topic_size"].astype(numpy.int64) + rows["payload_size"] + rows["extensions_size"]
-    return int(parts.sum()) + (MESSAGE_HEADER_SIZE + padding) * len(rows)

@@ -1,12 +1,14 @@
 """Selects each subscriber's messages: those that match its interests and its grants."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
+from penstock.base.clock import random_bytes
+from penstock.base.errors import TopicError
+from penstock.feed.core.service._rows import TopicSelector
 from penstock.middleware.core.reserved_topics import DISCONTINUITY_TOPIC
 from penstock.topics import Interest, InterestTable
 
@@ -19,6 +21,7 @@ class Selector:
         self._wanted = InterestTable()
         self._granted = InterestTable()
         self._numbers: set[int] = set()
+        self._by_topic = TopicSelector(int.from_bytes(random_bytes(8), "big"), self._subscribers_of)
 
     def set(self, number: int, topics: Sequence[str], patterns: Iterable[str]) -> None:
         """Replace a subscriber's interests and grants; a TopicError changes nothing."""
@@ -30,38 +33,32 @@ class Selector:
             for interest in interests:
                 table.add(interest, number)
         self._numbers.add(number)
+        self._by_topic.forget()
 
     def remove(self, number: int) -> None:
         if number in self._numbers:
             self._wanted.remove_subscriber(number)
             self._granted.remove_subscriber(number)
             self._numbers.discard(number)
+            self._by_topic.forget()
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def rows_for(self, number: int, data: NDArray[numpy.uint8], rows: NDArray[Any]) -> NDArray[Any]:
         """The rows for one subscriber."""
-        indices = self.select(data, rows).get(number)
-        return rows[:0] if indices is None else rows[indices]
+        return self.select(data, rows).get(number, rows[:0])
 
-    def select(self, data: NDArray[numpy.uint8], rows: NDArray[Any]) -> dict[int, NDArray[numpy.intp]]:
-        """For each subscriber with matching messages, the indices of their rows, in order."""
+    def select(self, data: NDArray[numpy.uint8], rows: NDArray[Any]) -> dict[int, NDArray[Any]]:
+        """For each subscriber with matching messages, their rows, in order."""
         if not len(rows) or not self._numbers:
             return {}
-        offsets = numpy.ascontiguousarray(rows["topic_offset"])
-        sizes = numpy.ascontiguousarray(rows["topic_size"])
-        wanted = _pairs(*self._wanted.match_batch(data.data, offsets, sizes))
-        granted = _pairs(*self._granted.match_batch(data.data, offsets, sizes))
-        both = numpy.intersect1d(wanted, granted, assume_unique=True)  # sorted: by subscriber, then by row
-        numbers, indices = both >> 32, (both & 0xFFFF_FFFF).astype(numpy.intp)
-        edges = [0, *(numpy.flatnonzero(numpy.diff(numbers)) + 1).tolist(), len(both)]
-        return {int(numbers[start]): indices[start:end] for start, end in itertools.pairwise(edges) if start < end}
+        return self._by_topic.select(data, numpy.ascontiguousarray(rows))
 
-
-def _pairs(starts: NDArray[numpy.uint64], subscribers: NDArray[numpy.uint32]) -> NDArray[numpy.uint64]:
-    """subscriber << 32 | row, for each message's subscribers."""
-    counts = numpy.diff(starts).astype(numpy.intp)
-    rows = numpy.repeat(numpy.arange(len(counts), dtype=numpy.uint64), counts)
-    pairs: NDArray[numpy.uint64] = subscribers.astype(numpy.uint64) << numpy.uint64(32) | rows
-    return pairs
+    def _subscribers_of(self, topic: str) -> list[int]:
+        try:
+            wanted = self._wanted.match(topic)
+            granted = set(self._granted.match(topic)) if wanted else ()
+        except TopicError:
+            return []
+        return [number for number in wanted if number in granted]

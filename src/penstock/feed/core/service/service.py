@@ -288,11 +288,10 @@ class StreamService:
 
     def _publish(self, batch: PublishedBatch) -> None:
         sourced, sequences = batch.sourced, batch.packets["sequence"]
-        for number, indices in self._live.select(batch.data, sourced).items():
+        for number, rows in self._live.select(batch.data, sourced).items():
             subscriber = self._subscribers[number]
-            rows = sourced[indices]
             if subscriber.is_awaiting_image:
-                subscriber.hold(PendingRows(batch.data, sequences[rows["packet_index"]], rows))
+                subscriber.hold(PendingRows(batch.data, sequences[rows["packet_index"]], rows.copy()))
                 self._queue(subscriber, batch.data.nbytes)
             else:
                 self._send(subscriber, batch.data, subscriber.after_image(rows, sequences))
