@@ -1,14 +1,14 @@
 """Many messages at once, as arrays by model."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import numpy
 from numpy.typing import NDArray
 
 from penstock.base.errors import ModelError
-from penstock.capture.core.message_reader import Readable
-from penstock.capture.live.reading import Models
+from penstock.capture.core.message_reader import M
+from penstock.capture.live.reading import Models, OneModel
 from penstock.middleware import Merged, MergedBatch, records_of
 from penstock.model import MessageModel
 from penstock.wire import MessageBatch, PacketMessage
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-class Batch:
+class Batch(Generic[M]):
     """Messages received together. The arrays may be kept; iteration yields single messages in order, which are valid
     until the subscription is read again.
     """
 
-    def __init__(self, content: MessageBatch | list[PacketMessage], models: Models, feed: str = "") -> None:
+    def __init__(self, content: MessageBatch | list[PacketMessage], models: Models | OneModel, feed: str = "") -> None:
         self.content = content
         """The batch as received, for forwarding; valid until the subscription is read again."""
         self.feed = feed
@@ -58,5 +58,5 @@ class Batch:
     def __len__(self) -> int:
         return len(self.content)
 
-    def __iter__(self) -> Iterator[Readable]:
-        return map(self._models.read, self.content)
+    def __iter__(self) -> Iterator[M]:
+        return cast(Iterator[M], map(self._models.read, self.content))

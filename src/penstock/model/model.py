@@ -15,7 +15,7 @@ from penstock.model import columns, compatibility, jsontext, schema
 from penstock.model._message import RecordLayout, RecordMaker
 from penstock.model.document import ModelDocument
 from penstock.model.layout import Field, Part, lay_out
-from penstock.model.message import Message
+from penstock.model.message import Message, MessageClass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ class MessageModel:
 
     def new(self, **values: Any) -> Message:
         """Create a writable message; fields that are not given are missing if optional, else zero or empty."""
-        message = self._message_class(self._layout, bytearray(self._blank))
+        message = self._over(bytearray(self._blank))
         for name, value in values.items():
             if name not in self.fields_by_name:
                 raise ModelError(f"model {self.name!r} has no field {name!r}")
@@ -87,11 +87,11 @@ class MessageModel:
         cannot detect a field that was added inside padding or reserved room. Data too short for the fields of its
         version raises ModelError.
         """
-        return self._message_class(self._layout, data, version)
+        return self._over(data, version)
 
     def record_maker(self, version: int) -> RecordMaker:
         """Return a maker of messages that were written with this model version, for compiled readers."""
-        return RecordMaker(self._message_class, self._layout, version)
+        return RecordMaker(self.message_class, self._layout, version)
 
     def from_json(self, text: str | bytes) -> Message:
         """Create a message from one JSON object in the format of Message.to_json()."""
@@ -126,23 +126,37 @@ class MessageModel:
         """
         return compatibility.incompatibilities(self, older)
 
+    @property
+    def class_name(self) -> str:
+        """The name of `message_class`: BookEvent for book_event."""
+        return class_name(self.name)
+
+    @cached_property
+    def message_class(self) -> type[Message]:
+        """The class of the model's messages. Calling the class with values by field name is new()."""
+        accessors = {accessor.name: accessor for accessor in self._layout.accessors}
+        inside = {"__slots__": (), "__doc__": self.description, "model": self, **accessors}
+        return MessageClass(self.class_name, (Message,), inside)  # type: ignore[return-value]
+
     @cached_property
     def _layout(self) -> RecordLayout:
         return RecordLayout(self.record_size, self.version, self.fields)
 
-    @cached_property
-    def _message_class(self) -> type[Message]:
-        name = "".join(word.capitalize() for word in self.name.split("_"))
-        accessors = {accessor.name: accessor for accessor in self._layout.accessors}
-        return type(name, (Message,), {"__slots__": (), "__doc__": self.description, "model": self, **accessors})
+    def _over(self, data: Buffer, version: int | None = None) -> Message:
+        made = self.message_class
+        return made.__new__(made, self._layout, data, version)  # type: ignore[call-arg]
 
     @cached_property
     def _blank(self) -> bytes:
-        message = self._message_class(self._layout, bytearray(self.record_size))
+        message = self._over(bytearray(self.record_size))
         for field in self.fields:
             if field.optional:
                 setattr(message, field.name, None)
         return bytes(message)
+
+
+def class_name(model_name: str) -> str:
+    return "".join(word.capitalize() for word in model_name.split("_"))
 
 
 def _compile(document: ModelDocument, text: str, where: str) -> MessageModel:
