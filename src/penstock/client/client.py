@@ -8,6 +8,7 @@ from typing import Any, Self, TypeAlias, TypeVar, overload
 
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Counters
+from penstock.base.display import Display, Displayed
 from penstock.base.errors import (
     ConnectionLostError,
     LocalProtocolError,
@@ -72,7 +73,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 log = logger("client")
 
 
-class Client:
+class Client(Displayed):
     """Subscriptions and contributions of one connection. A thread renews grants and receives changes.
 
     While the administration server is unavailable, everything continues until the grants expire.
@@ -422,6 +423,15 @@ class Client:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _title(self) -> str:
+        return f"Client {self._node} of {self.admin.url}{' (closed)' if self._is_closed else ''}"
+
+    def _display(self) -> Display:
+        with self._lock:
+            held = [*self._subscriptions.values(), *self._contributors.values()]
+        rows = [(type(each).__name__, ", ".join(each.topics), "over" if each.is_over else "open") for each in held]
+        return Display(("handle", "topics", "state"), rows)
 
     # For subscriptions
 

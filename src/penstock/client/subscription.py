@@ -15,6 +15,7 @@ from penstock.base.counters import Cause
 from penstock.base.errors import ModelError, NotEntitledError, PenstockError, RefusedError, RevokedError
 from penstock.capture.core.message_reader import M
 from penstock.capture.live._reading import BatchReader
+from penstock.capture.live.frames import CollectedFrames
 from penstock.capture.live.reading import OneModel
 from penstock.client._ready import ReadyMessages
 from penstock.client.arrivals import Arrivals
@@ -70,7 +71,7 @@ class Manager(Protocol):
         """Renew the grants now."""
 
 
-class Subscription(Generic[M]):
+class Subscription(CollectedFrames, Generic[M]):
     """A subscription opened by Client.subscribe(). One thread or task reads; any may modify() or cancel().
 
     `M` is the class of the messages: that of `model`, without it any message.

@@ -102,17 +102,17 @@ class MessageModel:
         """The numpy dtype of a record: np.frombuffer(data, model.dtype) reads many records without copying."""
         return schema.numpy_dtype(self)
 
-    def arrow_schema(self) -> pa.Schema:
-        """Return the Arrow schema: prices are decimals, timestamps nanoseconds in UTC, enums strings, missing values
-        null.
+    def arrow_schema(self, prices: schema.Prices = "decimal") -> pa.Schema:
+        """Return the Arrow schema: prices are decimals or floats, timestamps nanoseconds in UTC, enums strings, missing
+        values null.
         """
-        return schema.arrow_schema(self)
+        return schema.arrow_schema(self, prices)
 
-    def to_arrow(self, records: np.ndarray[Any, Any]) -> pa.RecordBatch:
+    def to_arrow(self, records: np.ndarray[Any, Any], prices: schema.Prices = "decimal") -> pa.RecordBatch:
         """Convert records of this model's dtype, or of an older version's (missing fields become null), to an Arrow
         batch.
         """
-        return schema.to_arrow(self, records)
+        return schema.to_arrow(self, records, prices)
 
     def spark_schema(self) -> str:
         """Return the columns as Spark DDL. A timestamp is a BIGINT of nanoseconds, because Spark's own type has
