@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,9 +143,10 @@ class MessageModel:
     def _layout(self) -> RecordLayout:
         return RecordLayout(self.record_size, self.version, self.fields)
 
-    def _over(self, data: Buffer, version: int | None = None) -> Message:
-        made = self.message_class
-        return made.__new__(made, self._layout, data, version)  # type: ignore[call-arg]
+    @cached_property
+    def _over(self) -> Callable[..., Message]:
+        """Makes a message over a buffer, given the buffer and the version."""
+        return partial(self.message_class.__new__, self.message_class, self._layout)
 
     @cached_property
     def _blank(self) -> bytes:

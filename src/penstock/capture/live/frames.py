@@ -277,11 +277,11 @@ def polars_frame(table: Any) -> "polars.DataFrame":
     return frame
 
 
-def require(package: str) -> Any:
-    """Import a package that is optional."""
+def require(package: str, *, extra: str = "frames") -> Any:
+    """Import a package that an extra installs."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError:
         raise ConfigurationError(
-            f"the package {package} is not installed", hint="pip install 'penstock[frames]'"
+            f"the package {package} is not installed", hint=f"pip install 'penstock[{extra}]'"
         ) from None
