@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy
 import pandas
 import polars
 import pyarrow as pa
@@ -15,9 +16,11 @@ from penstock.base.errors import ConfigurationError, LocalProtocolError, ModelEr
 from penstock.capture.live.frames import CollectedFrames, batch_of_messages, frame_schema
 from penstock.capture.live.reading import Models
 from penstock.client.batch import Batch
+from penstock.middleware import DatagramsReceived
 from penstock.model import Message, MessageModel, shipped, shipped_names
 from penstock.models import Quote, Trade
-from penstock.wire import PacketMessage
+from penstock.wire import DatagramBatch, Extension, Origin, Packer, PacketMessage, encode_extensions, encode_origin
+from unit.middleware_kit import GROUP, SOURCE, packets, receiver
 
 TIME_NS = 1_700_000_000_123_456_789
 OLDER = 'id = 900\nname = "sample"\nversion = 1\n[[field]]\nname = "a"\ntype = "i64"\n'
@@ -164,3 +167,34 @@ def test_a_batch_of_single_messages_is_a_table() -> None:
     with pytest.raises(ModelError, match="of one model"):
         batch.arrow()
     assert isinstance(batch.to_pandas(Trade), pandas.DataFrame)
+
+
+def test_a_batch_in_place_is_a_table_until_its_memory_is_used_again() -> None:
+    origin = encode_extensions({int(Extension.ORIGIN): encode_origin(Origin(1, 1 << 14, 0, 0, 77, 77))})
+    packer = Packer(42, GROUP, 1, first_sequence=2)
+    made = []
+    for kind, extensions in ((Quote, origin), (Trade, b""), (Quote, b""), (Quote, b"")):
+        values: dict[str, Any] = {"bid_size": 5} if kind is Quote else {"price": "2.5"}
+        packer.add(f"md.{len(made)}", kind(**values), model_id=kind.model.id, model_version=1, extensions=extensions)
+        made.append(packer.flush() or b"")
+    core, datagrams = receiver(), DatagramBatch(8)
+    for each in (packets(1)[0], *made):
+        datagrams.append(each, SOURCE)
+    *_, delivered = core.handle(DatagramsReceived(datagrams), 0)
+    models = Models(lambda model_id, version: shipped("quote" if model_id == 1 else "trade"))
+    batch: Batch[Any] = Batch(delivered.messages.select(numpy.array([True, True, False, True])), models)
+    assert batch.arrow(Quote).select(["topic", "seq", "bid_size"]).to_pylist() == [
+        {"topic": "md.0", "seq": 77, "bid_size": 5},
+        {"topic": "md.3", "seq": 5, "bid_size": 5},
+    ]
+    assert batch.arrow(Trade, prices="float").select(["topic", "seq", "price"]).to_pylist() == [
+        {"topic": "md.1", "seq": 3, "price": 2.5}
+    ]
+    assert [message.seq for message in batch] == [77, 3, 5]
+    assert "<td>md.3</td>" in batch._repr_html_()
+    datagrams.clear()
+    with pytest.raises(LocalProtocolError, match="no longer valid"):
+        batch.arrow(Quote)
+    assert "md.3" not in batch._repr_html_()
+    assert "<td>5</td>" in batch._repr_html_()
+    assert repr(batch) == "<Batch: 3 messages>"
