@@ -120,20 +120,26 @@ def test_generated_modules_run_and_are_refused_where_names_collide(tmp_path: Pat
     assert space["OwnFill"].__doc__ == 'A "fill" of \\ ours'
     with pytest.raises(ModelError, match="class name 'OwnFill'"):
         module_of([model, model])
+    for taken in ("true", "decimal", "typed_message"):
+        with pytest.raises(ModelError, match="as a name of its own"):
+            module_of([MessageModel.parse(FILL.replace('"own_fill"', f'"{taken}"'))])
     with pytest.raises(ModelError, match="the field 'int'"):
         module_of([MessageModel.parse(FILL.replace('"note"', '"int"'))])
 
 
 @pytest.mark.spec("TOOL-8")
 def test_mypy_checks_messages_and_the_documented_programs(project: Path, tmp_path: Path) -> None:
-    """One run, in strict mode: the classes' fields, the first program of README, and every one of client.md's."""
+    """One run, in strict mode: the classes' fields, the first program of README, and all programs of three guides."""
     (tmp_path / "own.py").write_text(module_of([MessageModel.parse(FILL)]))
     (tmp_path / "typed.py").write_text(TYPED)
     (hero, *_) = [block for block in blocks_of(project / "README.md") if block.kind == "python"]
     (tmp_path / "hero.py").write_text(hero.text)
-    guide = [block.text for block in blocks_of(project / "docs/how-to/client.md") if block.needs_plant]
-    (tmp_path / "guide.py").write_text("\n".join(guide))
-    checked = ["own.py", "typed.py", "hero.py", "guide.py"]
+    checked = ["own.py", "typed.py", "hero.py"]
+    for name in ("client", "notebook", "records"):
+        blocks = blocks_of(project / "docs/how-to" / f"{name}.md")
+        text = "\n".join(block.text for block in blocks if block.kind == "python" and block.needs_plant)
+        (tmp_path / f"{name}.py").write_text(text)
+        checked.append(f"{name}.py")
     options = ["--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache"), "--follow-imports", "silent"]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *options, *checked],

@@ -146,7 +146,7 @@ class MessageModel:
     @cached_property
     def _over(self) -> Callable[..., Message]:
         """Makes a message over a buffer, given the buffer and the version."""
-        return partial(self.message_class.__new__, self.message_class, self._layout)
+        return partial(self.message_class.__new__, self.message_class, self._layout)  # type: ignore[call-arg]
 
     @cached_property
     def _blank(self) -> bytes:

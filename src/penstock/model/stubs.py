@@ -4,6 +4,7 @@ At run time such a class is MessageModel.message_class. `shipped_stub()` is src/
 module of its own, which contains the documents of its models.
 """
 
+import keyword
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -14,6 +15,8 @@ from penstock.model.model import MessageModel
 
 NAMES_USED = frozenset({"float", "frozenset", "int", "str"})
 """Names that the annotations of a class refer to, and that a field would hide."""
+CLASSES_USED = frozenset({"Decimal", "Iterable", "Literal", "MessageModel", "TypedMessage"})
+"""Names that a generated module imports."""
 
 STUB_HEAD = '''\
 # ruff: noqa
@@ -57,6 +60,11 @@ def module_of(models: Sequence[MessageModel]) -> str:
     for name in names:
         if names.count(name) > 1:
             raise ModelError(f"{names.count(name)} of the models have the class name {name!r}")
+        if keyword.iskeyword(name) or name in CLASSES_USED:
+            raise ModelError(
+                f"a model has the class name {name!r}, which the module needs as a name of its own",
+                hint="rename the model",
+            )
     parts = [MODULE_HEAD.format(names=", ".join(names))]
     parts += [textwrap.indent("\n".join(_class_of(model)), "    ") + "\n" for model in models]
     parts.append("else:\n" + "\n".join(map(_made, models)) + "\n")

@@ -118,6 +118,10 @@ class UnreadRecord:
     def model_version(self) -> int:
         return self.source.model_version
 
+    if TYPE_CHECKING:  # so that programs that know their messages can read fields without a check
+
+        def __getattr__(self, name: str) -> Any: ...
+
     def __bytes__(self) -> bytes:
         return self.payload
 
