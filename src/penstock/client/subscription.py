@@ -233,7 +233,7 @@ class Subscription(CollectedFrames, Generic[M]):
             held=counters["messages_held"],
             refused=refused,
             unreadable=sum(dropped.values()),
-            other_models=self._models.others if isinstance(self._models, OneModel) else 0,
+            other_models=self._reader.others + (self._models.others if isinstance(self._models, OneModel) else 0),
         )
 
     # For the client's own thread

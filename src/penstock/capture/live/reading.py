@@ -41,6 +41,8 @@ class Models:
         self._report_from = 0.0
         self.generation = 0
         """Changes when the model for a message may have changed."""
+        self.only_id = 0
+        """The id of the only model that is read; 0: any."""
 
     def get(self, model_id: int, version: int) -> MessageModel | None:
         """Return the model for decoding: of the message's version or newer, else of an older version, else None."""
@@ -181,8 +183,9 @@ class OneModel:
 
     def __init__(self, model: MessageModel) -> None:
         self._model = model
+        self.only_id = model.id
         self.others = 0
-        """Messages of other models."""
+        """Messages of other models that read() got."""
 
     def get(self, model_id: int, version: int) -> MessageModel | None:
         return self._model if model_id == self._model.id else None
