@@ -6,16 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from children import child_environment
 from documents_kit import DOCUMENTS, Block, blocks_of, typed_in, unmatched
 from first_plant_kit import FirstPlant, first_plant
+from notebook_kit import NOTEBOOK, execute, output_types
 
 PAGES = [page for page in DOCUMENTS if any(block.needs_plant for block in blocks_of(page))]
 
 MADE = ("penstock init plant.d", "penstock up plant.d/plant.toml")
 """Commands that have run before any block: their documented output is compared with what they wrote."""
+
+WIDGETS = "application/vnd.jupyter.widget-state+json"
 
 CHILD = """
 import json, sys
@@ -100,4 +104,13 @@ def test_everything_that_the_documents_say_works_as_it_is_printed(tmp_path: Path
                         break
             finally:
                 reader.close()
+        executed = execute(plant)
+    stored = nbformat.read(NOTEBOOK, as_version=4)
+    assert output_types(executed) == output_types(stored), "run python tests/notebook_kit.py"
+    states = [each["state"] for each in executed.metadata.widgets[WIDGETS]["state"].values()]
+    (table,) = [each for each in states if "rows" in each]
+    assert table["columns"] == ["topic", "seq", "bid_size", "bid_price", "ask_price", "ask_size"]
+    assert 1 <= len(table["rows"]) <= 10
+    (chart,) = [each for each in states if "series" in each]
+    assert [each["name"] for each in chart["series"]] == ["md.us.eq.AAPL.quote"]
     assert not wrong, "\n\n".join(wrong)

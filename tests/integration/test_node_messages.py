@@ -368,3 +368,23 @@ def test_events_come_on_the_connection_where_there_is_no_shared_memory() -> None
                 reader.take(30.0)
         finally:
             reader.close()
+
+
+def test_tables_of_messages_and_batches_have_topics_and_versions() -> None:
+    with StandInNode() as node, messages_of(node, is_offloaded=False) as messages:
+        for price in range(1, 7):
+            node.publish(f"md.{price % 2}", quote(price))
+        table = messages.arrow(seconds=120, count=3, prices="float")
+        assert table["topic"].to_pylist() == ["md.1", "md.0", "md.1"]
+        assert table["seq"].to_pylist() == [1, 1, 2]
+        assert table["bid_price"].to_pylist() == [1.0, 2.0, 3.0]
+        assert messages.to_pandas(seconds=120, count=3)["bid_price"].tolist() == [4.0, 5.0, 6.0]
+        node.publish("md.0", quote(7))
+        batch = next(messages.batches())
+        assert batch.arrow(prices="float").select(["topic", "seq", "bid_price"]).to_pylist() == [
+            {"topic": "md.0", "seq": 4, "bid_price": 7.0}
+        ]
+        assert len(batch.to_polars()) == 1
+        assert "<td>md.0</td>" in batch._repr_html_()
+        assert repr(messages) == "<NodeMessages to md.>>"
+        assert "md.&gt;" in messages._repr_html_()

@@ -13,7 +13,7 @@ import pytest
 from children import child_environment
 from integration.node_kit import both, records_of, request_for, take
 from node_stand_in import QUOTE, StandInNode, quote
-from penstock.base.errors import ConfigurationError, LocalProtocolError, NotFoundError, ProcessError
+from penstock.base.errors import ConfigurationError, LocalProtocolError, ModelError, NotFoundError, ProcessError
 from penstock.engine.client.conversion import converted_model
 from penstock.engine.client.offload import offloaded_records
 from penstock.engine.client.records import Records
@@ -313,3 +313,30 @@ def test_no_offload_process_outlives_its_application() -> None:
             assert os.path.exists(f"/proc/{pid}")
             application.kill()
         wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the offload process")
+
+
+def test_a_table_has_the_newest_records() -> None:
+    with StandInNode() as node, records_of(node, is_offloaded=False) as quotes:
+        assert quotes.wait(120.0)
+        with pytest.raises(ModelError, match="not of 0"):
+            quotes.arrow()
+        for price in range(1, 5):
+            node.publish(f"md.{price % 2}", quote(price))
+        wait_until(lambda: len(quotes) == 2 and quotes["md.0"].bid_price == 4.0, "the last record")
+        assert quotes.arrow(QUOTE, prices="float").select(["topic", "bid_price"]).to_pylist() == [
+            {"topic": "md.0", "bid_price": 4.0},
+            {"topic": "md.1", "bid_price": 3.0},
+        ]
+        assert repr(quotes) == "<Records: 2 topics>"
+        assert "<td>md.1</td>" in quotes._repr_html_()
+        quotes.close()
+        assert repr(quotes) == "<Records (closed)>"
+        assert "md.1" not in quotes._repr_html_()
+
+
+def test_pandas_reads_the_newest_records() -> None:
+    with StandInNode() as node, records_of(node, is_offloaded=False) as quotes:
+        for number in (0, 1):
+            node.publish(f"md.{number}", quote(number))
+        wait_until(lambda: len(quotes) == 2, "two records")
+        assert quotes.to_pandas()["symbol"].tolist() == [quotes["md.0"].symbol, quotes["md.1"].symbol]

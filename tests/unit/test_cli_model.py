@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -145,3 +146,13 @@ def test_a_changed_document_with_an_unchanged_version_is_refused(tmp_path: Path)
     newer.write_text(VERSION_1 + 'conflate = "sum"\n')
     assert "increase the version" in refusal("check", str(newer), "--against", str(older))
     assert "readable by version 1" in run("check", str(older), "--against", str(older))
+
+
+def test_stubs_are_a_module_with_a_class_for_each_model(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(VERSION_1)
+    text = run("stubs", str(tmp_path / "own.toml"), "trade")
+    space: dict[str, Any] = {}
+    exec(compile(text, "own.py", "exec"), space)
+    assert space["Sample"](a=5).to_dict() == {"a": 5}
+    assert space["Trade"].model == shipped("trade")
+    assert "no_such" in refusal("stubs", "no_such")

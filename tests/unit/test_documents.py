@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import re
 import shlex
 import tomllib
@@ -43,6 +44,17 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
         if block.kind == "python" and block.is_run and not block.needs_plant and not is_file:
             text = re.sub(r"(?<=port=)\d+", lambda found: ports[found[0]], block.text)
             exec(compile(text, path.name, "exec"), namespace)
+
+
+def test_the_stored_notebook_has_outputs_and_names_no_place_of_a_machine() -> None:
+    text = (ROOT / "examples" / "notebook.ipynb").read_text()
+    cells = [each for each in json.loads(text)["cells"] if each["cell_type"] == "code"]
+    outputs = [output for each in cells for output in each["outputs"]]
+    assert len(outputs) >= 8
+    assert {output["output_type"] for output in outputs} == {"execute_result"}
+    assert all(each["execution_count"] == number for number, each in enumerate(cells, 1))
+    assert re.findall(r"[\w./-]*/(?:home|root|tmp|work|usr|opt|Users|var)/[\w./-]*", text) == []
+    assert set(re.findall(r"penstocks?://([\w.:-]+)", text)) == {"127.0.0.1:7400"}
 
 
 def test_the_tree_with_an_administration_server_works_as_documented(tmp_path: Path) -> None:

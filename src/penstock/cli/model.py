@@ -14,6 +14,7 @@ from rich.table import Table
 
 from penstock.base.errors import ModelError
 from penstock.model import Field, MessageModel, Part, shipped, shipped_names
+from penstock.model.stubs import module_of
 
 app = typer.Typer(help="Show and check message models.", no_args_is_help=True)
 
@@ -78,6 +79,17 @@ def check(
             typer.echo(
                 f"warning: id {taken.id} is that of the shipped model {taken.name!r}; yours start at {OWN_ID_MIN}"
             )
+
+
+@app.command()
+def stubs(
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Shipped models (quote, …) or paths of TOML documents.", metavar="MODEL..."),
+    ],
+) -> None:
+    """Write a Python module with a class for each model, for editors and type checkers, to standard output."""
+    typer.echo(module_of([find_model(each) for each in models]), nl=False)
 
 
 def find_model(name_or_path: str) -> MessageModel:

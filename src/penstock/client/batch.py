@@ -1,28 +1,32 @@
 """Many messages at once, as arrays by model."""
 
+import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import numpy
 from numpy.typing import NDArray
 
-from penstock.base.errors import ModelError
-from penstock.capture.core.message_reader import Readable
-from penstock.capture.live.reading import Models
+from penstock.base.errors import LocalProtocolError
+from penstock.capture.core.message_reader import M
+from penstock.capture.core.rows import MessageRows
+from penstock.capture.live.frames import Frames, ModelOrClass, batch_of_messages, batch_of_rows, only_model
+from penstock.capture.live.reading import Models, OneModel
 from penstock.middleware import Merged, MergedBatch, records_of
-from penstock.model import MessageModel
+from penstock.model import Message, MessageModel
+from penstock.model.schema import Prices
 from penstock.wire import MessageBatch, PacketMessage
 
 if TYPE_CHECKING:
     import pyarrow
 
 
-class Batch:
+class Batch(Frames, Generic[M]):
     """Messages received together. The arrays may be kept; iteration yields single messages in order, which are valid
     until the subscription is read again.
     """
 
-    def __init__(self, content: MessageBatch | list[PacketMessage], models: Models, feed: str = "") -> None:
+    def __init__(self, content: MessageBatch | list[PacketMessage], models: Models | OneModel, feed: str = "") -> None:
         self.content = content
         """The batch as received, for forwarding; valid until the subscription is read again."""
         self.feed = feed
@@ -47,16 +51,27 @@ class Batch:
             return {(kind >> 16, kind & 0xFFFF) for kind in numpy.unique(kinds).tolist()}
         return {(each.model_id, each.model_version) for each in self.content}
 
-    def arrow(self, model: MessageModel | None = None) -> "pyarrow.RecordBatch":
-        """Return the records of a model, or of the only model, as an Arrow batch."""
-        if model is None:
-            if len(self.records) != 1:
-                raise ModelError(f"the batch has records of {len(self.records)} models", hint="pass the model")
-            (model,) = self.records
-        return model.to_arrow(self.records[model])
+    def arrow(self, model: ModelOrClass | None = None, *, prices: Prices = "decimal") -> "pyarrow.RecordBatch":
+        """Return the messages of a model, or of the only model, as an Arrow batch with `topic`, `seq` and the fields.
+        Prices are exact decimals, or floats. Valid until the subscription is read again.
+        """
+        chosen = only_model(self.records, model)
+        if isinstance(self.content, MessageBatch):
+            memory = numpy.frombuffer(self.content.data, numpy.uint8)
+            rows = MessageRows(memory, memory, self.content.messages)
+            return batch_of_rows(rows, self.content.numbers(), chosen, prices)
+        messages = [message for message in self if isinstance(message, Message) and message.model.id == chosen.id]
+        return batch_of_messages(messages, chosen, prices)
+
+    def _sample(self, count: int) -> list[Message]:
+        try:
+            return [message for message in itertools.islice(self, count) if isinstance(message, Message)]
+        except LocalProtocolError:  # the subscription was read again: records without their topics
+            rows = ((model, row) for model, records in self.records.items() for row in records)
+            return [model.view(row.tobytes()) for model, row in itertools.islice(rows, count)]
 
     def __len__(self) -> int:
         return len(self.content)
 
-    def __iter__(self) -> Iterator[Readable]:
-        return map(self._models.read, self.content)
+    def __iter__(self) -> Iterator[M]:
+        return cast(Iterator[M], map(self._models.read, self.content))

@@ -4,10 +4,11 @@ import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, TypeAlias, overload
+from typing import Any, Self, TypeAlias, TypeVar, overload
 
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness
 from penstock.base.counters import Counters
+from penstock.base.display import Display, Displayed
 from penstock.base.errors import (
     ConnectionLostError,
     LocalProtocolError,
@@ -36,6 +37,7 @@ from penstock.client.streams import HeldPublisher, HeldStream, Places, Streams
 from penstock.client.subscription import Subscription
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
+from penstock.model import Message, MessageModel
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Channel
@@ -65,11 +67,12 @@ RENEW_AFTER = 0.5
 """Share of the grants' lifetime after which they are renewed."""
 
 Held: TypeAlias = Subscription | Holding
+MessageT = TypeVar("MessageT", bound=Message)
 
 log = logger("client")
 
 
-class Client:
+class Client(Displayed):
     """Subscriptions and contributions of one connection. A thread renews grants and receives changes.
 
     While the administration server is unavailable, everything continues until the grants expire.
@@ -118,6 +121,16 @@ class Client:
 
     @overload
     def subscribe(
+        self,
+        *topics: str,
+        model: type[MessageT],
+        where: str | None = None,
+        image: bool = False,
+        transport: Transport = "auto",
+    ) -> Subscription[MessageT]: ...
+
+    @overload
+    def subscribe(
         self, *topics: str, node: str, where: str | None = None, offload: bool | None = None, convert: bool = False
     ) -> NodeSubscription: ...
 
@@ -129,6 +142,7 @@ class Client:
     def subscribe(
         self,
         *topics: str,
+        model: type[Message] | None = None,
         where: str | None = None,
         image: bool = False,
         transport: Transport = "auto",
@@ -138,8 +152,11 @@ class Client:
         agent: Places | None = None,
         since: Since = "live",
         **options: Any,
-    ) -> Subscription | NodeSubscription | HeldStream:
+    ) -> Subscription[Any] | NodeSubscription | HeldStream:
         """Subscribe to topics (docs/reference/topics.md), optionally with a filter (docs/reference/filters.md).
+
+        With `model`, a class such as penstock.models.Quote, all messages are of this class. Raises ModelError if no
+        stream of the topics has the model; messages of other models are left out and counted.
 
         With `image`, the subscription begins with the current state of its topics, followed by exactly the later
         updates.
@@ -150,6 +167,10 @@ class Client:
         With `agent`, "host:port" or several, messages come through a distribution tree (docs/how-to/agents.md),
         starting at `since`: a sequence number, a time, an age, "oldest" or "live".
         """
+        if model is not None and (agent is not None or node is not None):
+            raise LocalProtocolError(
+                "model cannot be used with node or agent", hint="subscribe without it; message.model is the model"
+            )
         if agent is not None:
             return self._streams.subscribe(agent, topics, where=where, since=since, **options)
         if options:
@@ -164,10 +185,16 @@ class Client:
             )
         if offload is not None or convert:
             raise LocalProtocolError("offload and convert need a node", hint='set node="auto", or node="host:port"')
-        return self._subscribe_to_streams(topics, where, image=image, transport=transport)
+        return self._subscribe_to_streams(topics, where, _model_of(model), image=image, transport=transport)
 
     def _subscribe_to_streams(
-        self, topics: tuple[str, ...], where: str | None, *, image: bool, transport: Transport
+        self,
+        topics: tuple[str, ...],
+        where: str | None,
+        model: MessageModel | None,
+        *,
+        image: bool,
+        transport: Transport,
     ) -> Subscription:
         """Subscribe to the feeds directly, by multicast, a filter module or TCP."""
         if not topics:
@@ -201,7 +228,9 @@ class Client:
         try:
             if where is not None:
                 self.models.check_condition(where, kinds_of(brokered.streams))
-            subscription = Subscription(around, brokered, topics, self, image=image)
+            if model is not None:
+                self.models.check_model(model, [kinds_of([stream]) for stream in brokered.streams])
+            subscription: Subscription = Subscription(around, brokered, topics, self, image=image, model=model)
         except BaseException:
             self.admin.cancel(brokered.subscription_id)
             raise
@@ -393,6 +422,15 @@ class Client:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _title(self) -> str:
+        return f"Client {self._node} of {self.admin.url}{' (closed)' if self._is_closed else ''}"
+
+    def _display(self) -> Display:
+        with self._lock:
+            held = [*self._subscriptions.values(), *self._contributors.values()]
+        rows = [(type(each).__name__, ", ".join(each.topics), "over" if each.is_over else "open") for each in held]
+        return Display(("handle", "topics", "state"), rows)
 
     # For subscriptions
 
@@ -591,3 +629,16 @@ class Client:
     def _holder(self, subscription_id: str) -> Held | Contributor | None:
         with self._lock:
             return self._subscriptions.get(subscription_id) or self._contributors.get(subscription_id)
+
+
+def _model_of(kind: object) -> MessageModel | None:
+    """Return the model of a class of messages."""
+    if kind is None:
+        return None
+    model = getattr(kind, "model", None) if isinstance(kind, type) else None
+    if not isinstance(model, MessageModel):
+        raise LocalProtocolError(
+            f"model is not a class of messages: {str(kind)[:80]}",
+            hint="import a class from penstock.models, or generate one with `penstock model stubs`",
+        )
+    return model

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Generic, Protocol, Self, TypeAlias, cast
 
 import msgspec
 
@@ -14,8 +14,10 @@ from penstock.base.clock import SystemRandomness
 from penstock.base.counters import Cause
 from penstock.base.errors import ModelError, NotEntitledError, PenstockError, RefusedError, RevokedError
 from penstock.base.log import logger
-from penstock.capture.core.message_reader import Readable
+from penstock.capture.core.message_reader import M
 from penstock.capture.live._reading import BatchReader
+from penstock.capture.live.frames import CollectedFrames
+from penstock.capture.live.reading import OneModel
 from penstock.client._ready import ReadyMessages
 from penstock.client.arrivals import Arrivals
 from penstock.client.batch import Batch
@@ -25,6 +27,7 @@ from penstock.client.service import has_service
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap, SessionEvent
 from penstock.middleware.core.delivery_record import DeliveryRecord
 from penstock.middleware.live.merging_receiver import wait_readable
+from penstock.model import MessageModel
 from penstock.security import Entitlement, StreamKey
 from penstock.security.core.brokering import Authentication, Brokered, BrokeredStream
 from penstock.wire import MessageBatch, PacketMessage
@@ -53,27 +56,39 @@ class Statistics(msgspec.Struct, frozen=True):
     """Messages outside the grants; the application never receives them."""
     unreadable: int
     """Sealed messages that could not be decrypted, and messages too short for their model."""
+    other_models: int
+    """Messages of other models than that of the subscription; the application never receives them."""
 
 
 class Manager(Protocol):
     """The part of the client that a subscription uses."""
 
-    def modify(self, subscription: "Subscription", topics: Sequence[str]) -> None: ...
+    def modify(self, subscription: "Subscription[M]", topics: Sequence[str]) -> None: ...
 
-    def cancel(self, subscription: "Subscription") -> None: ...
+    def cancel(self, subscription: "Subscription[M]") -> None: ...
 
-    def expire(self, subscription: "Subscription") -> None:
+    def expire(self, subscription: "Subscription[M]") -> None:
         """The grants expired: fail the subscription, unless newer grants have arrived meanwhile."""
 
     def hurry(self) -> None:
         """Renew the grants now."""
 
 
-class Subscription:
-    """A subscription opened by Client.subscribe(). One thread or task reads; any may modify() or cancel()."""
+class Subscription(CollectedFrames, Generic[M]):
+    """A subscription opened by Client.subscribe(). One thread or task reads; any may modify() or cancel().
+
+    `M` is the class of the messages: that of `model`, without it any message.
+    """
 
     def __init__(
-        self, around: Surroundings, brokered: Brokered, topics: Sequence[str], manager: Manager, *, image: bool
+        self,
+        around: Surroundings,
+        brokered: Brokered,
+        topics: Sequence[str],
+        manager: Manager,
+        *,
+        image: bool,
+        model: MessageModel | None = None,
     ) -> None:
         self.id = brokered.subscription_id
         self.topics = tuple(topics)
@@ -87,8 +102,10 @@ class Subscription:
         self._lines: dict[tuple[str, int], FeedSubscription] = {}
         self._only_line: FeedSubscription | None = None  # if there is one
         self._brokered = brokered
-        self._ready = ReadyMessages(self._fill, self._raise_if_over, self._tell_session)
-        self._reader = BatchReader(around.models, SystemRandomness().below(2**64), self._read)
+        self._model = model
+        self._models = around.models if model is None else OneModel(model)
+        self._ready: ReadyMessages[M] = ReadyMessages(self._fill, self._raise_if_over, self._tell_session)
+        self._reader = BatchReader(self._models, SystemRandomness().below(2**64), self._read)
         self._record: DeliveryRecord[Receipt] = DeliveryRecord(around.config.losses_max)
         self._given_in_batches = 0
         self._commands: deque[Callable[[], None]] = deque()
@@ -101,7 +118,7 @@ class Subscription:
 
     # For the application
 
-    def next(self, timeout: float | None = None) -> Readable | None:
+    def next(self, timeout: float | None = None) -> M | None:
         """Return the next message, or None if none arrived within `timeout` seconds. Raises when the subscription has
         ended.
         """
@@ -115,11 +132,11 @@ class Subscription:
                 return None
             self._fill(min(left, SLICE_SECONDS))
 
-    def __iter__(self) -> Iterator[Readable]:
+    def __iter__(self) -> Iterator[M]:
         """Yield messages until the subscription is cancelled."""
         return self._ready
 
-    async def __aiter__(self) -> AsyncIterator[Readable]:
+    async def __aiter__(self) -> AsyncIterator[M]:
         """Yield messages in an asyncio loop until the subscription is cancelled."""
         arrivals = Arrivals()
         try:
@@ -135,7 +152,7 @@ class Subscription:
         finally:
             arrivals.close()
 
-    def batches(self, timeout: float | None = None) -> Iterator[Batch]:
+    def batches(self, timeout: float | None = None) -> Iterator[Batch[M]]:
         """Yield batches of messages until none arrived for `timeout` seconds, or until the subscription is
         cancelled.
         """
@@ -146,9 +163,13 @@ class Subscription:
                 if isinstance(content, SessionEvent):
                     self._tell_session(content)
                     continue
+                if self._model is not None:
+                    content = self._of_model(content, self._model)
+                    if not content:
+                        continue
                 heard = time.monotonic()
                 self._given_in_batches += len(content)
-                yield Batch(content, self._around.models, feed)
+                yield Batch(content, self._models, feed)
                 self._raise_if_over()
             if timeout is not None and time.monotonic() - heard >= timeout:
                 return
@@ -216,6 +237,7 @@ class Subscription:
             held=counters["messages_held"],
             refused=refused,
             unreadable=sum(dropped.values()),
+            other_models=self._reader.others + (self._models.others if isinstance(self._models, OneModel) else 0),
         )
 
     # For the client's own thread
@@ -296,7 +318,7 @@ class Subscription:
                 if messages is None:
                     self._add(self._sorted(line.judge_left()))
                 elif messages:
-                    self._ready.add(messages)
+                    self._ready.add(cast(list[M], messages))
                 return
         self._add(content for _, content in self._receive(timeout))
 
@@ -305,7 +327,7 @@ class Subscription:
             if isinstance(content, SessionEvent):
                 self._ready.add_event(content)
             elif isinstance(content, MessageBatch):
-                self._ready.add(self._reader.read(content))
+                self._ready.add(cast(list[M], self._reader.read(content)))
             else:
                 read = [self._read(message) for message in content]
                 self._ready.add([message for message in read if message is not None])
@@ -369,10 +391,21 @@ class Subscription:
         if self.on_session is not None:
             self.on_session(event)
 
-    def _read(self, message: PacketMessage) -> Readable | None:
-        """Return the message; None if it is unreadable."""
+    def _of_model(self, content: Content, model: MessageModel) -> Content:
+        """Return the messages of this model, and count the others."""
+        assert isinstance(self._models, OneModel)
+        if isinstance(content, MessageBatch):
+            is_chosen = content.messages["model_id"] == model.id
+            chosen: Content = content if is_chosen.all() else content.select(is_chosen)
+        else:
+            chosen = [message for message in content if message.model_id == model.id]
+        self._models.others += len(content) - len(chosen)
+        return chosen
+
+    def _read(self, message: PacketMessage) -> M | None:
+        """Return the message; None if it is unreadable or of another model."""
         try:
-            return self._around.models.read(message)
+            return cast(M | None, self._models.read(message))
         except ModelError:
             self._around.counters.add("messages_dropped", cause=Cause.MESSAGE)
             return None

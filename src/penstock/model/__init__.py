@@ -5,11 +5,16 @@ JSON. This package knows nothing of packets, topics or transports. Read model.py
 layout.
 """
 
+from typing import TYPE_CHECKING
+
 from penstock.model.instruments import InstrumentDecimals, KnownInstruments
 from penstock.model.layout import Field, Part
 from penstock.model.library import shipped, shipped_names
 from penstock.model.message import Message
 from penstock.model.model import MessageModel
+
+if TYPE_CHECKING:
+    from penstock.model.message import TypedMessage as TypedMessage
 
 __all__ = [
     "Field",

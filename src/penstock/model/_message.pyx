@@ -168,10 +168,10 @@ cdef class Record:
 cdef class RecordMaker:
     """Makes records of one model and version in memory of bytes objects, for compiled readers of packets."""
 
-    def __cinit__(self, type made not None, RecordLayout layout not None, int version):
+    def __cinit__(self, made not None, RecordLayout layout not None, int version):
         """`made` is the Record's subclass for the layout."""
-        if not issubclass(made, Record):
-            raise ModelError(f"{made.__name__} is not a class of records")
+        if not isinstance(made, type) or not issubclass(made, Record):
+            raise ModelError(f"{made!r} is not a class of records")
         self._type = made
         self._arguments = (layout, LATER)
         self._layout = layout

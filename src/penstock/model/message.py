@@ -52,5 +52,23 @@ class Message(Record):
         return f"<{self.model.name} {' '.join(head + values)}>"
 
 
+class MessageClass(type):
+    """The type of MessageModel.message_class."""
+
+    model: "MessageModel"
+
+    def __call__(cls, **values: Any) -> Message:
+        """Create a writable message, like MessageModel.new()."""
+        return cls.model.new(**values)
+
+
+if TYPE_CHECKING:
+
+    class TypedMessage(Message):
+        """The base of the classes of models for type checkers: Message without attributes of any name."""
+
+        __getattr__: None  # type: ignore[assignment, misc]
+
+
 RESERVED_NAMES = frozenset(name for name in dir(Message) if not name.startswith("_")) | {"model"}
 """Attribute names of every message, which fields cannot have."""

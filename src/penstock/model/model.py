@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from penstock.model import columns, compatibility, jsontext, schema
 from penstock.model._message import RecordLayout, RecordMaker
 from penstock.model.document import ModelDocument
 from penstock.model.layout import Field, Part, lay_out
-from penstock.model.message import Message
+from penstock.model.message import Message, MessageClass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +73,7 @@ class MessageModel:
 
     def new(self, **values: Any) -> Message:
         """Create a writable message; fields that are not given are missing if optional, else zero or empty."""
-        message = self._message_class(self._layout, bytearray(self._blank))
+        message = self._over(bytearray(self._blank))
         for name, value in values.items():
             if name not in self.fields_by_name:
                 raise ModelError(f"model {self.name!r} has no field {name!r}")
@@ -87,11 +88,11 @@ class MessageModel:
         cannot detect a field that was added inside padding or reserved room. Data too short for the fields of its
         version raises ModelError.
         """
-        return self._message_class(self._layout, data, version)
+        return self._over(data, version)
 
     def record_maker(self, version: int) -> RecordMaker:
         """Return a maker of messages that were written with this model version, for compiled readers."""
-        return RecordMaker(self._message_class, self._layout, version)
+        return RecordMaker(self.message_class, self._layout, version)
 
     def from_json(self, text: str | bytes) -> Message:
         """Create a message from one JSON object in the format of Message.to_json()."""
@@ -102,17 +103,17 @@ class MessageModel:
         """The numpy dtype of a record: np.frombuffer(data, model.dtype) reads many records without copying."""
         return schema.numpy_dtype(self)
 
-    def arrow_schema(self) -> pa.Schema:
-        """Return the Arrow schema: prices are decimals, timestamps nanoseconds in UTC, enums strings, missing values
-        null.
+    def arrow_schema(self, prices: schema.Prices = "decimal") -> pa.Schema:
+        """Return the Arrow schema: prices are decimals or floats, timestamps nanoseconds in UTC, enums strings, missing
+        values null.
         """
-        return schema.arrow_schema(self)
+        return schema.arrow_schema(self, prices)
 
-    def to_arrow(self, records: np.ndarray[Any, Any]) -> pa.RecordBatch:
+    def to_arrow(self, records: np.ndarray[Any, Any], prices: schema.Prices = "decimal") -> pa.RecordBatch:
         """Convert records of this model's dtype, or of an older version's (missing fields become null), to an Arrow
         batch.
         """
-        return schema.to_arrow(self, records)
+        return schema.to_arrow(self, records, prices)
 
     def spark_schema(self) -> str:
         """Return the columns as Spark DDL. A timestamp is a BIGINT of nanoseconds, because Spark's own type has
@@ -126,23 +127,38 @@ class MessageModel:
         """
         return compatibility.incompatibilities(self, older)
 
+    @property
+    def class_name(self) -> str:
+        """The name of `message_class`: BookEvent for book_event."""
+        return class_name(self.name)
+
+    @cached_property
+    def message_class(self) -> type[Message]:
+        """The class of the model's messages. Calling the class with values by field name is new()."""
+        accessors = {accessor.name: accessor for accessor in self._layout.accessors}
+        inside = {"__slots__": (), "__doc__": self.description, "model": self, **accessors}
+        return MessageClass(self.class_name, (Message,), inside)  # type: ignore[return-value]
+
     @cached_property
     def _layout(self) -> RecordLayout:
         return RecordLayout(self.record_size, self.version, self.fields)
 
     @cached_property
-    def _message_class(self) -> type[Message]:
-        name = "".join(word.capitalize() for word in self.name.split("_"))
-        accessors = {accessor.name: accessor for accessor in self._layout.accessors}
-        return type(name, (Message,), {"__slots__": (), "__doc__": self.description, "model": self, **accessors})
+    def _over(self) -> Callable[..., Message]:
+        """Makes a message over a buffer, given the buffer and the version."""
+        return partial(self.message_class.__new__, self.message_class, self._layout)  # type: ignore[call-arg]
 
     @cached_property
     def _blank(self) -> bytes:
-        message = self._message_class(self._layout, bytearray(self.record_size))
+        message = self._over(bytearray(self.record_size))
         for field in self.fields:
             if field.optional:
                 setattr(message, field.name, None)
         return bytes(message)
+
+
+def class_name(model_name: str) -> str:
+    return "".join(word.capitalize() for word in model_name.split("_"))
 
 
 def _compile(document: ModelDocument, text: str, where: str) -> MessageModel:

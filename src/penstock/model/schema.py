@@ -1,7 +1,7 @@
 """A model as numpy dtype and Arrow schema, and records as Arrow columns; columns.py has the Spark types."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.model.model import MessageModel
+
+Prices: TypeAlias = Literal["decimal", "float"]
+"""The type of columns of prices, and of quantities with decimals."""
+
+EXACT_MAX = 1 << 53
+"""Integers up to this value are exact as doubles."""
 
 
 def numpy_dtype(model: "MessageModel") -> np.dtype[np.void]:
@@ -30,18 +36,21 @@ def dtype_of(fields: Sequence[Field], start: int, size: int) -> np.dtype[np.void
     )
 
 
-def arrow_schema(model: "MessageModel") -> "pa.Schema":
+def arrow_schema(model: "MessageModel", prices: Prices = "decimal") -> "pa.Schema":
     import pyarrow as pa
 
+    if prices not in ("decimal", "float"):
+        raise ModelError(f"prices cannot be {prices!r}", hint='"decimal" or "float"')
     return pa.schema(
-        [pa.field(field.name, _arrow_type(field), nullable=_nullable(field)) for field in model.fields],
+        [pa.field(field.name, _arrow_type(field, prices), nullable=_nullable(field)) for field in model.fields],
         metadata={"penstock.model": model.name, "penstock.id": str(model.id), "penstock.version": str(model.version)},
     )
 
 
-def to_arrow(model: "MessageModel", records: np.ndarray[Any, Any]) -> "pa.RecordBatch":
+def to_arrow(model: "MessageModel", records: np.ndarray[Any, Any], prices: Prices = "decimal") -> "pa.RecordBatch":
     import pyarrow as pa
 
+    types = arrow_schema(model, prices)
     if records.ndim != 1 or records.dtype.names is None:
         raise ModelError("records must be a one-dimensional array of the model's dtype")
     columns = []
@@ -49,23 +58,23 @@ def to_arrow(model: "MessageModel", records: np.ndarray[Any, Any]) -> "pa.Record
         if field.name in records.dtype.names:
             if records.dtype[field.name] != model.dtype[field.name]:
                 raise ModelError(f"field {field.name!r} of the records is not a {field.type_text}")
-            columns.append(_arrow_column(field, np.ascontiguousarray(records[field.name])))
+            columns.append(_arrow_column(field, np.ascontiguousarray(records[field.name]), prices))
         elif _nullable(field):
-            columns.append(pa.nulls(len(records), _arrow_type(field)))
+            columns.append(pa.nulls(len(records), _arrow_type(field, prices)))
         else:
             raise ModelError(f"the records have no field {field.name!r}")
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(model))
+    return pa.RecordBatch.from_arrays(columns, schema=types)
 
 
 def _nullable(field: Field) -> bool:
     return field.optional or field.since > 1
 
 
-def _arrow_type(field: Field) -> "pa.DataType":
+def _arrow_type(field: Field, prices: Prices = "decimal") -> "pa.DataType":
     import pyarrow as pa
 
     if field.is_decimal:
-        return pa.decimal128(19, field.decimals)
+        return pa.float64() if prices == "float" else pa.decimal128(19, field.decimals)
     if field.type == "timestamp":
         return pa.timestamp("ns", tz="UTC")
     if field.type in ("text", "enum"):
@@ -73,10 +82,12 @@ def _arrow_type(field: Field) -> "pa.DataType":
     return pa.from_numpy_dtype(np.dtype(field.storage))
 
 
-def _arrow_column(field: Field, values: np.ndarray[Any, Any]) -> "pa.Array":
+def _arrow_column(field: Field, values: np.ndarray[Any, Any], prices: Prices) -> "pa.Array":
     import pyarrow as pa
 
     missing = _missing_mask(field, values)
+    if field.is_decimal and prices == "float":
+        return pa.array(_floats(field, values), mask=missing)
     if field.is_decimal:
         return _decimal_column(field, values, missing)
     if field.type == "text":
@@ -100,6 +111,15 @@ def _missing_mask(field: Field, values: np.ndarray[Any, Any]) -> np.ndarray[Any,
     else:
         mask = values == values.dtype.type(field.missing)
     return np.asarray(mask)
+
+
+def _floats(field: Field, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the doubles nearest to the decimals, as a Message reads them."""
+    # Both operands are exact as doubles, so the quotient is correctly rounded; Python's division of integers always is.
+    floats = values / 10.0**field.decimals
+    for at in np.flatnonzero((values > EXACT_MAX) | (values < -EXACT_MAX)).tolist():
+        floats[at] = int(values[at]) / 10**field.decimals
+    return np.asarray(floats)
 
 
 def _decimal_column(field: Field, values: np.ndarray[Any, Any], missing: np.ndarray[Any, Any] | None) -> "pa.Array":

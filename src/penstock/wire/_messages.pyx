@@ -11,6 +11,7 @@ import numpy
 from penstock.wire._codec cimport (
     EXTENSION_INTEREST_MASK,
     MessageView,
+    ORIGIN_MESSAGE_SEQUENCE_AT,
     PACKET_EPOCH_AT,
     PACKET_GROUP_AT,
     PACKET_PUBLISHER_ID_AT,
@@ -21,6 +22,7 @@ from penstock.wire._codec cimport (
 )
 from penstock.wire._datagrams cimport DatagramBatch
 from penstock.wire._extensions cimport find_extension
+from penstock.wire._origin cimport find_origin
 from penstock.wire._packet cimport PacketMessage, read_extensions
 
 from penstock.base.errors import LocalProtocolError
@@ -105,6 +107,25 @@ cdef class MessageBatch:
             raise IndexError(f"the batch has no packet {index}")
         cdef const PacketView *packet = &self.packet[index]
         return self.data[packet.offset : packet.offset + packet.size]
+
+    def numbers(self):
+        """The number of each message: that in its source stream if the message has an ORIGIN, else that of its packet."""
+        self.check_current()
+        cdef Py_ssize_t index
+        cdef const uint8_t *data = self._datagrams.data
+        cdef const uint8_t *origin
+        cdef const MessageView *message
+        numbers = numpy.empty(self.message_count_, numpy.uint64)
+        cdef uint64_t[::1] out = numbers
+        for index in range(self.message_count_):
+            message = &self.message[index]
+            origin = NULL
+            find_origin(data + message.extensions_offset, message.extensions_size, &origin)
+            if origin is NULL:
+                out[index] = load_u64(data + message.packet_index * self._datagrams.stride + PACKET_SEQUENCE_AT)
+            else:
+                out[index] = load_u64(origin + ORIGIN_MESSAGE_SEQUENCE_AT)
+        return numbers
 
     def arrivals_ns(self):
         """The kernel's receive time of each message's datagram, by the wall clock."""

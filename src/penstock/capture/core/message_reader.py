@@ -1,6 +1,8 @@
 """Messages as an application reads them: decoded with their model, or as bytes if the model is unknown."""
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from typing_extensions import TypeVar
 
 from penstock.base.errors import ModelError
 from penstock.model import Message, MessageModel
@@ -26,11 +28,17 @@ class UnreadMessage:
     def __bytes__(self) -> bytes:
         return bytes(self.payload)
 
+    if TYPE_CHECKING:  # so that programs that know their messages can read fields without a check
+
+        def __getattr__(self, name: str) -> Any: ...
+
     def __repr__(self) -> str:
         return f"<UnreadMessage {self.topic} #{self.seq}, {len(self.payload)} bytes of model {self.model_id}>"
 
 
 Readable: TypeAlias = Message | UnreadMessage
+M = TypeVar("M", bound=Readable, default=Readable, covariant=True)
+"""The messages of a subscription: those of one model, or all."""
 
 
 class KnownModels:

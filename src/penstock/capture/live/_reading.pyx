@@ -23,11 +23,13 @@ from penstock.wire import decode_origin
 
 cdef class BatchReader:
     """Makes the messages of a batch from its packets. `read_one` decodes the messages of models that are not known
-    exactly, and those that are too short; it returns None for messages to leave out.
+    exactly, and those that are too short; it returns None for messages to leave out. If the models are one model, the
+    messages of other models are left out and counted in `others`.
     """
 
     def __cinit__(self, models not None, uint64_t seed, read_one not None):
         self._models = models
+        self._only_id = models.only_id
         self._read_one = read_one
         self._topics = TopicCache(seed)
         self._makers = {}
@@ -51,6 +53,9 @@ cdef class BatchReader:
             self._generation = self._models.generation
         for index in range(batch.message_count_):
             view = &batch.message[index]
+            if self._only_id and view.model_id != self._only_id:
+                self.others += 1
+                continue
             origin = NULL
             self.use_kind(<int>view.model_id << 16 | view.model_version)
             if (

@@ -2,17 +2,17 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from penstock.base.counters import Cause
 from penstock.base.errors import FilterExpressionError, ModelError, PenstockError
 from penstock.base.limits import MODEL_IN_BAND_SIZE_MAX
 from penstock.base.log import logger
 from penstock.capture.core.message_reader import Readable, UnreadMessage
-from penstock.model import MessageModel
+from penstock.model import Message, MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.topics import Predicate
-from penstock.wire import Extension, PacketMessage, decode_origin
+from penstock.wire import Extension, Origin, PacketMessage, decode_origin
 
 ASK_AGAIN_SECONDS = 5.0
 REPORT_AGAIN_SECONDS = 1.0
@@ -41,6 +41,8 @@ class Models:
         self._report_from = 0.0
         self.generation = 0
         """Changes when the model for a message may have changed."""
+        self.only_id = 0
+        """The id of the only model that is read; 0: any."""
 
     def get(self, model_id: int, version: int) -> MessageModel | None:
         """Return the model for decoding: of the message's version or newer, else of an older version, else None."""
@@ -139,20 +141,75 @@ class Models:
         if failure is not None:
             raise failure
 
+    def check_model(self, model: MessageModel, streams: Iterable[Collection[tuple[int, int]]]) -> None:
+        """Refuse a model that none of these streams has, or that contradicts theirs. `streams` are the models (id and
+        version) of each stream; a stream without any is not known to lack the model.
+        """
+        kinds = list(streams)
+        versions = {version for each in kinds for model_id, version in each if model_id == model.id}
+        if kinds and all(kinds) and not versions:
+            names = {self._name(model_id, version) for each in kinds for model_id, version in each}
+            raise ModelError(
+                f"no message on these topics is a {model.name} (model {model.id})",
+                hint=f"the models of their streams: {', '.join(sorted(names))}",
+            )
+        for known in [self.get(model.id, version) for version in sorted(versions)]:
+            if known is not None and (contradictions := _contradictions(model, known)):
+                raise ModelError(
+                    f"the class {model.class_name} does not fit the server's model {known.name} version "
+                    f"{known.version}: {contradictions[0]}",
+                    hint="generate the class from the server's model with `penstock model stubs`",
+                )
+
+    def _name(self, model_id: int, version: int) -> str:
+        model = self.get(model_id, version)
+        return str(model_id) if model is None else model.name
+
     def read(self, message: PacketMessage) -> Readable:
         """Decode the message; raises ModelError when it is too short for its model."""
         body = message.extensions.get(ORIGIN)
         source = None if body is None else decode_origin(body)
-        seq = message.sequence if source is None else source.message_sequence
-        version = message.model_version
-        model = self.get(message.model_id, version)
+        model = self.get(message.model_id, message.model_version)
         if model is None:
+            seq = message.sequence if source is None else source.message_sequence
             return UnreadMessage(message, seq, source)
-        if not version:
-            raise ModelError(f"a message of {model.name} has no model version", where=message.topic)
-        record = model.view(message.payload, version)
-        record.topic, record.seq, record.source = message.topic, seq, source
-        return record
+        return _decode(model, message, source)
+
+
+class OneModel:
+    """Reads the messages of one model, in place of Models. Messages of other models are counted and left out."""
+
+    generation = 0
+
+    def __init__(self, model: MessageModel) -> None:
+        self._model = model
+        self.only_id = model.id
+        self.others = 0
+        """Messages of other models that read() got."""
+
+    def get(self, model_id: int, version: int) -> MessageModel | None:
+        return self._model if model_id == self._model.id else None
+
+    def exactly(self, model_id: int, version: int) -> MessageModel | None:
+        return self._model if model_id == self._model.id and version >= 1 else None
+
+    def read(self, message: PacketMessage) -> Message | None:
+        """Decode the message; None for another model. Raises ModelError when it is too short for its model."""
+        if message.model_id != self._model.id:
+            self.others += 1
+            return None
+        body = message.extensions.get(ORIGIN)
+        return _decode(self._model, message, None if body is None else decode_origin(body))
+
+
+def _decode(model: MessageModel, message: PacketMessage, source: Origin | None) -> Message:
+    version = message.model_version
+    if not version:
+        raise ModelError(f"a message of {model.name} has no model version", where=message.topic)
+    record = model.view(message.payload, version)
+    record.topic, record.source = message.topic, source
+    record.seq = message.sequence if source is None else source.message_sequence
+    return record
 
 
 def _contradictions(one: MessageModel, other: MessageModel) -> list[str]:

@@ -9,6 +9,7 @@ node, how many updates it stands for, when its producer began to process it.
 """
 
 import asyncio
+import itertools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from penstock.base.errors import (
     PenstockError,
     RemoteProtocolError,
 )
+from penstock.capture.live.frames import CollectedFrames, Frames, ModelOrClass, batch_of_messages, only_model
 from penstock.engine.client._intake import count_records, gather_records, split_block
 from penstock.engine.client.consumer import SLICE_S
 from penstock.engine.client.conversion import converted_model
@@ -36,6 +38,7 @@ from penstock.engine.core.session_events import decode_session
 from penstock.middleware.core.delivery_record import DeliveryRecord
 from penstock.middleware.core.events import SessionEvent
 from penstock.model import Message, MessageModel
+from penstock.model.schema import Prices
 
 if TYPE_CHECKING:
     import pyarrow
@@ -115,6 +118,10 @@ class UnreadRecord:
     def model_version(self) -> int:
         return self.source.model_version
 
+    if TYPE_CHECKING:  # so that programs that know their messages can read fields without a check
+
+        def __getattr__(self, name: str) -> Any: ...
+
     def __bytes__(self) -> bytes:
         return self.payload
 
@@ -134,7 +141,7 @@ class _Item:
         self.version = version
 
 
-class NodeMessages(ConsumerHandle):
+class NodeMessages(ConsumerHandle, CollectedFrames):
     """One thread or task reads; any thread may close."""
 
     def __init__(
@@ -370,7 +377,7 @@ class NodeMessages(ConsumerHandle):
             self.on_session(told)
 
 
-class NodeBatch:
+class NodeBatch(Frames):
     """Messages that arrived together. The arrays are copies; iterating gives the messages one by one, in order."""
 
     def __init__(self, messages: NodeMessages, data: bytes) -> None:
@@ -394,13 +401,16 @@ class NodeBatch:
                 taken = gather_records(self._data, model_id, rows)
                 self.records[model] = rows[:taken].reshape(-1).view(model.dtype)
 
-    def arrow(self, model: MessageModel | None = None) -> "pyarrow.RecordBatch":
-        """The records of a model, or of the only one, as an Arrow batch."""
-        if model is None:
-            if len(self.records) != 1:
-                raise ModelError(f"the batch has messages of {len(self.records)} models", hint="name one of them")
-            (model,) = self.records
-        return model.to_arrow(self.records[model])
+    def arrow(self, model: ModelOrClass | None = None, *, prices: Prices = "decimal") -> "pyarrow.RecordBatch":
+        """Return the messages of a model, or of the only model, as an Arrow batch with `topic`, `seq` and the fields.
+        Prices are exact decimals, or floats.
+        """
+        chosen = only_model(self.records, model)
+        messages = [message for message in self if isinstance(message, Message) and message.model.id == chosen.id]
+        return batch_of_messages(messages, chosen, prices)
+
+    def _sample(self, count: int) -> list[Message]:
+        return [message for message in itertools.islice(self, count) if isinstance(message, Message)]
 
     def __len__(self) -> int:
         return self._count

@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.base.errors import LocalProtocolError, NotFoundError
+from penstock.capture.live.frames import Frames, ModelOrClass, batch_of_messages, only_model
 from penstock.engine.client._store import RecordState
 from penstock.engine.client.consumer import SLICE_S
 from penstock.engine.client.filters import NotificationFilter, TradingSession, notification_filter
@@ -14,6 +15,10 @@ from penstock.engine.client.handle import ConsumerHandle
 from penstock.engine.client.sources import RecordCounts, RecordSource
 from penstock.middleware.core.events import SessionEvent
 from penstock.model import Message
+from penstock.model.schema import Prices
+
+if TYPE_CHECKING:
+    import pyarrow
 
 FIRST_WAIT_S = 2.0
 """How long to wait for a record while the node is still sending the current records."""
@@ -22,7 +27,7 @@ CHANGES_MAX = 256
 """The maximum number of changes in a batch."""
 
 
-class Records(ConsumerHandle):
+class Records(ConsumerHandle, Frames):
     """Any thread may read."""
 
     def __init__(self, source: RecordSource) -> None:
@@ -74,6 +79,23 @@ class Records(ConsumerHandle):
         with its newest values. NotificationFilter explains the filter."""
         rule = notification_filter(fields, moved, per_second, at_least_every, session)
         return Changes(lambda: self._source, self._source.watch(rule), rule)
+
+    def arrow(self, model: ModelOrClass | None = None, *, prices: Prices = "decimal") -> "pyarrow.RecordBatch":
+        """Return the newest records of a model, or of the only model, as an Arrow batch with `topic`, `seq` and the
+        fields, in the order of the topics. Prices are exact decimals, or floats.
+        """
+        found = [record for topic in sorted(self) if (record := self.get(topic)) is not None]
+        chosen = only_model({record.model for record in found}, model)
+        return batch_of_messages([record for record in found if record.model.id == chosen.id], chosen, prices)
+
+    def _sample(self, count: int) -> list[Message]:
+        if self.is_over:
+            return []
+        found = (self.get(topic) for topic in sorted(self)[:count])
+        return [record for record in found if record is not None]
+
+    def _title(self) -> str:
+        return f"{type(self).__name__} (closed)" if self.is_over else f"{type(self).__name__}: {len(self):,} topics"
 
     def __iter__(self) -> Iterator[str]:
         """The topics that have records."""

@@ -70,6 +70,11 @@ class AdminClient:
             credentials = Credentials.load(credentials)
         return AdminClient(parse_addresses(url), credentials, timeout_s=timeout_s)
 
+    @property
+    def url(self) -> str:
+        """The addresses of the server and its standbys."""
+        return ",".join(map(str, self._addresses))
+
     def close(self) -> None:
         self._caller.close()
 

@@ -22,6 +22,7 @@ from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError, ModelError, PenstockError
 from penstock.base.log import logger
 from penstock.capture.core.message_reader import Readable
+from penstock.capture.live.frames import CollectedFrames
 from penstock.capture.live.reading import Models
 from penstock.middleware.core.delivery_record import DeliveryRecord
 from penstock.middleware.core.events import SessionEvent
@@ -87,7 +88,7 @@ def position(since: Since) -> tuple[Position, dict[str, Position]]:
     )
 
 
-class StreamSubscription(StreamHandle):
+class StreamSubscription(StreamHandle, CollectedFrames):
     """Made by open_stream() and Client.subscribe(). One thread or task reads; any may cancel()."""
 
     def __init__(

@@ -71,7 +71,7 @@ def binary(messages: list[Arrived]) -> bytes:
         message, stream, topic = arrived.message, arrived.stream.encode(), arrived.message.topic.encode()
         is_read = isinstance(message, Message)
         model_id = message.model.id if is_read else message.model_id  # type: ignore[union-attr]
-        version = message.version if is_read else message.model_version  # type: ignore[union-attr]
+        version = message.version if is_read else message.model_version
         payload = bytes(message)
         head = _MESSAGE.pack(
             arrived.id, message.seq, arrived.time_ns, model_id, version, len(stream), len(topic), len(payload)
