@@ -122,8 +122,9 @@ class StandInNode:
 
     def cut(self) -> None:
         """End the connection, as if the node had died; it accepts connections again at once."""
+        ended = self._connection
         self._run(self._end())
-        wait_until(lambda: self._connection is None, "the end of the connection")
+        wait_until(lambda: self._connection is not ended, "the end of the connection")
 
     def close(self) -> None:
         self._run(self._end())

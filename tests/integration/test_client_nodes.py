@@ -79,10 +79,22 @@ def test_a_consumer_sleeps_or_spins_while_nothing_comes(server: AdminServer, wai
         config = ClientConfig(node=f"127.0.0.1:{plant.port}", node_waits=waits)
         with penstock.connect(server.url, credentials=credentials("alice"), config=config) as alice:
             messages = alice.subscribe(AAPL, node=config.node)
-            threading.Timer(1.0, publish, (plant, AAPL, 1)).start()
+            clock, begun = time.pthread_getcpuclockid(threading.get_ident()), time.monotonic()
             before = time.thread_time()
+
+            def publish_later() -> None:
+                """After a second or, for a consumer that spins, after some of its CPU time."""
+                is_spinning = waits == "spin"
+                wait_until(
+                    lambda: time.monotonic() > begun + 1 and time.clock_gettime(clock) > before + is_spinning * 0.05
+                )
+                publish(plant, AAPL, 1)
+
+            later = threading.Thread(target=publish_later)
+            later.start()
             assert take(messages.next, 1)[0].bid_price == 1.0
             spent = time.thread_time() - before
+            later.join()
             assert spent > 0.05 if waits == "spin" else spent < 0.05
 
 

@@ -48,7 +48,7 @@ from penstock.net.live.unix import Connection
 from penstock.shm import RingReader, RingWriter
 
 MODULE = "penstock.engine.client.offload.process"
-START_WAIT_S = 10.0
+START_WAIT_S = 60.0
 """Time limit for the start of the process, in addition to the node's."""
 
 END_WAIT_S = 5.0
