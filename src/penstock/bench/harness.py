@@ -20,6 +20,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     against_value: float
     ratio: float
     conditions: str
+    missing: str = ""
+    """Why `value` was not measured and is 0; empty if it was measured."""
 
 
 def result(
@@ -34,6 +36,21 @@ def result(
         against_value=against_value,
         ratio=value / against_value if against_value else 0.0,
         conditions=conditions,
+    )
+
+
+def unmeasured(bench: str, metric: str, reason: str, conditions: str = "") -> Result:
+    """Report that a metric has no value: a peer is not installed, or the measurement failed."""
+    return Result(
+        bench=bench,
+        metric=metric,
+        value=0.0,
+        unit="",
+        against="",
+        against_value=0.0,
+        ratio=0.0,
+        conditions=conditions,
+        missing=reason,
     )
 
 
