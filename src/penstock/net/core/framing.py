@@ -44,6 +44,11 @@ class FrameDecoder:
         """Buffered bytes of an incomplete frame; above 0 at the end of a stream, the frame was truncated."""
         return len(self._kept)
 
+    def take_kept(self) -> bytes:
+        """Return the buffered bytes of an incomplete frame, and forget them."""
+        kept, self._kept = bytes(self._kept), bytearray()
+        return kept
+
     def feed(self, data: Buffer) -> list[bytes]:
         """Return the payloads that these bytes complete, in order.
 
