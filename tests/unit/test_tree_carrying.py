@@ -13,7 +13,7 @@ from tree_kit import TREE_ID, block, packet
 WORD = b"\x07\x00\x00\x00\x80a word"
 
 
-def test_what_is_carried_and_what_is_told() -> None:
+def test_messages_are_carried_and_other_frames_reported() -> None:
     async def run() -> None:
         fanout = Fanout(TREE_ID)
         fanout.open_stream(1, term=1)
@@ -48,7 +48,7 @@ def test_what_is_carried_and_what_is_told() -> None:
             carrier.give_back(2)
             fanout.close_link(2)
             assert not carrier.has(2)
-            os.fstat(pairs[1][0].fileno())  # the owner's own is still open
+            os.fstat(pairs[1][0].fileno())  # the owner's own descriptor is still open
         finally:
             carrier.stop()
             for pair in pairs:

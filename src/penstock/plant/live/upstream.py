@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError, RemoteProtocolError
@@ -36,6 +36,7 @@ from penstock.engine.core.events import (
     UpstreamLive,
 )
 from penstock.engine.core.kernel._event import Event, EventFlag, EventKind, read_events
+from penstock.engine.core.session_events import decode_session, session_id
 from penstock.engine.live.link import NodeLink, Told
 from penstock.model import MessageModel
 from penstock.net.secret import Secret
@@ -55,7 +56,12 @@ GROUP_KEY_GRACE_S = 2.0
 EARLY_MAX = 4_096
 """Maximum number of updates kept until their items are defined."""
 
+SESSIONS_MAX = 4_096
+"""Maximum number of sessions, running and ended, whose late updates are recognised."""
+
 _OF_ITEMS = (EventKind.UPDATE, EventKind.REFRESH, EventKind.WITHDRAW)
+
+K = TypeVar("K")
 
 log = logger("plant.upstream")
 
@@ -84,6 +90,8 @@ class Incoming:
         # newest update number at the upstream node, for items whose updates may take several paths
         self._numbers: dict[int, int] = {}
         self._early: dict[int, Event] = {}  # updates that came through the group before their items were defined
+        self._running: dict[tuple[str, int], int] = {}  # by source stream: the session id of its last session
+        self._over: dict[int, int] = {}  # by session id: the number of the SESSION event that ended the session
         self._is_again = self._is_repairing = self._is_patchy = False
         self._shown: set[int] = set()  # items with events on this connection
         self._met: set[tuple[bytes, int]] = set()  # topics and models defined on this connection
@@ -98,6 +106,8 @@ class Incoming:
         self._items.clear()
         self._numbers.clear()
         self._early.clear()
+        self._running.clear()
+        self._over.clear()
         self._is_split = is_split
         self._shown.clear()
         self._met.clear()
@@ -116,7 +126,7 @@ class Incoming:
             if (item := self._items.get(event.item)) is None:
                 if is_group:
                     self._keep_early(event)
-            elif self._is_newest(event.item, event.number):
+            elif self._is_current(event):
                 yield self._update(item, event)
 
     def _keep_early(self, event: Event) -> None:
@@ -124,6 +134,10 @@ class Incoming:
         self._early[event.item] = event if before is None or before.number < event.number else before
         if len(self._early) > EARLY_MAX:
             del self._early[next(iter(self._early))]
+
+    def _is_current(self, event: Event) -> bool:
+        """True unless a newer event of the item, or the end of the record's session, has overtaken the update."""
+        return event.number > self._over.get(event.session_id, 0) and self._is_newest(event.item, event.number)
 
     def _is_newest(self, item: int, number: int) -> bool:
         """The upstream node's update numbers only grow during a connection; versions may restart with its plant."""
@@ -159,6 +173,8 @@ class Incoming:
                     yield from self._withdraw(event)
                 case EventKind.SESSION:
                     self.last_number = max(self.last_number, event.number)
+                    if self._is_split:
+                        self._note_session(event)
                     yield SessionTold(event.body)
                 case EventKind.LIVE:
                     topics = self._topics_of(event.subscription)
@@ -182,6 +198,18 @@ class Incoming:
             self._numbers[event.item] = event.number
         yield RecordWithdrawn(item.topic, item.model_id, event.version)
 
+    def _note_session(self, event: Event) -> None:
+        """The last updates of an ended session may still come by the other path."""
+        try:
+            told = decode_session(event.body)
+        except RemoteProtocolError:
+            return  # the engine counts it
+        stream, session = (told.feed, told.stream_id), session_id(told)
+        over = session if told.kind == "end" else self._running.get(stream, 0)
+        if over:
+            _keep(self._over, over, max(event.number, self._over.get(over, 0)))
+        _keep(self._running, stream, session)
+
     def _define(self, event: Event) -> Iterator[FromAbove]:
         if len(self._items) >= ITEMS_MAX:
             raise RemoteProtocolError(f"the upstream node defines more than {ITEMS_MAX} items")
@@ -198,7 +226,7 @@ class Incoming:
         elif len(self._met) < ITEMS_MAX:
             self._met.add((item.topic, item.model_id))
         self._defined(event.model_id, event.model_version)
-        if (early := self._early.pop(event.item, None)) is not None and self._is_newest(event.item, early.number):
+        if (early := self._early.pop(event.item, None)) is not None and self._is_current(early):
             yield self._update(item, early)
 
     def _update(self, item: Defined, event: Event) -> FromAbove:
@@ -228,6 +256,14 @@ class Incoming:
             return self._items[number]
         except KeyError:
             raise RemoteProtocolError(f"the upstream node sends item {number} before its definition") from None
+
+
+def _keep(numbers: dict[K, int], key: K, number: int) -> None:
+    """Set a number; the oldest one gives way."""
+    numbers.pop(key, None)
+    numbers[key] = number
+    if len(numbers) > SESSIONS_MAX:
+        del numbers[next(iter(numbers))]
 
 
 def _is_each(event: Event) -> bool:

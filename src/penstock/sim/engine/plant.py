@@ -213,6 +213,9 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         self.losses.overran(connection)
         self.world.log.write(self.world.now_ns(), connection.consumer, "is overrun")
 
+    def restarted(self, connection: Connection) -> None:
+        self.stories.restarted(connection)
+
     def told(self, connection: Connection, event: Event, defined: Defined | None) -> None:
         message = None
         if event.kind in (EventKind.REFRESH, EventKind.UPDATE) and defined is not None:
