@@ -8,6 +8,8 @@ from penstock.model import Message, MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.wire import PacketMessage
 
+__all__ = ["KnownModels", "Readable", "UnreadMessage"]
+
 Readable: TypeAlias = Message | UnreadMessage
 
 
