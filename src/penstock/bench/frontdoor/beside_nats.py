@@ -14,16 +14,18 @@ import msgspec
 
 from penstock.base.clock import NS_PER_SECOND, NS_PER_US
 from penstock.bench.brokers import NATS, NatsClient
-from penstock.bench.harness import Result, result, unmeasured
+from penstock.bench.harness import Result, result, rounds, unmeasured
 from penstock.bench.transports import PAYLOAD_SIZE, check, other_process
 
 TOPIC = "app.desk.mid"
 PATTERN = "app.desk.>"
 ROUNDS = 3
+ROUNDS_SECONDS = 40.0
 RATE = 10_000
 LATENCY_MESSAGES = 20_000
 RATE_MESSAGES = 200_000
 PAUSE_EVERY = 256
+PAUSE_GROWTH = 4
 PAUSE_US_MAX = 20_000.0
 US_PER_SECOND = 1e6
 SLEEP_MARGIN_NS = 60_000
@@ -52,14 +54,14 @@ def compare(metric: str, ours: Way, place: str) -> Iterator[Result]:
         if NATS.is_installed:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             ways.append((NATS_WAY, str(stack.enter_context(NATS.running(Path(folder))).port)))
-        for _ in range(ROUNDS):
+        for _ in rounds(ROUNDS, ROUNDS_SECONDS):
             for way, where in ways:
                 rate, pause_us = _rate_without_loss(way, where)
                 found[way.name].append(_Round(_median_us(way, where), rate, pause_us))
     conditions = (
         f"publisher and subscriber in processes of their own, over loopback; one call per message of {PAYLOAD_SIZE} "
         f"bytes, one turn of a `for` loop per message, blocking; NATS by bare sockets without a client library; "
-        f"medians of {ROUNDS} rounds in turn"
+        f"medians of {len(found[ours.name])} rounds in turn"
     )
     latencies = {way.name: statistics.median(each.latency_us for each in found[way.name]) for way, _ in ways}
     rates = {way.name: statistics.median(each.rate for each in found[way.name]) for way, _ in ways}
@@ -99,7 +101,7 @@ def _rate_without_loss(way: Way, place: str) -> tuple[float, float]:
         latencies_ns, seconds = _measure(way, place, RATE_MESSAGES, 0, pause_us)
         if len(latencies_ns) == RATE_MESSAGES:
             return RATE_MESSAGES / seconds, pause_us
-        pause_us = 2 * pause_us or 50.0
+        pause_us = PAUSE_GROWTH * pause_us or 50.0
         check(pause_us < PAUSE_US_MAX, f"{way.name} loses messages at every rate")
 
 

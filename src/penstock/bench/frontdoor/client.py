@@ -271,7 +271,7 @@ class Flood(msgspec.Struct):
 
 
 def rate_result(place: Place, way: Way, rates: tuple[int, ...], seconds: float = RATE_SECONDS) -> Result:
-    """The highest of the rates, which fall, that the subscription sustains without a loss; if there is none, the lowest.
+    """The highest of the falling rates that the subscription sustains without a loss; if there is none, the lowest.
     Each attempt halves the rates in question.
     """
     tried: dict[int, Flood] = {}

@@ -16,7 +16,7 @@ from penstock.base.clock import NS_PER_SECOND
 from penstock.base.limits import PACKET_SIZE_MAX
 from penstock.bench.brokers import NATS, NatsClient
 from penstock.bench.filter.process import running_filter
-from penstock.bench.harness import Result, result, speedup, unmeasured
+from penstock.bench.harness import Result, result, rounds, speedup, unmeasured
 from penstock.bench.ticker import Ticker
 from penstock.bench.transports import ALL_CORES, PAYLOAD_SIZE, check, now, other_process, pin, stamp, tcp_endpoint
 from penstock.filter.client import FilteredReceiver
@@ -28,11 +28,15 @@ from penstock.shm import RingWriter
 
 TOPIC = "md.us.eq.AAPL.quote"
 ROUNDS = 5
+ROUNDS_SECONDS = 40.0
 MESSAGES = 2_000_000
 PEER_MESSAGES = 300_000
 FANOUT = 8
 FANOUT_MESSAGES = 200_000
 PAUSE_EVERY = 256
+PAUSE_GROWTH = 4
+LOOK_EVERY = 4_096  # messages between two looks of a reader whether messages were lost
+END_SECONDS = 0.1
 LATENCY_RATE = 10_000
 LATENCY_MESSAGES = 5_000
 WARM_UP = 500
@@ -64,7 +68,7 @@ def _rates() -> Iterator[Result]:
     ours: list[float] = []
     wide: dict[str, list[float]] = {"ours": [], "pyzmq": []}
     pauses: list[float] = []
-    for _ in range(ROUNDS):
+    for _ in rounds(ROUNDS, ROUNDS_SECONDS):
         rate, pause_us = _rate_without_loss(1, MESSAGES)
         ours.append(rate)
         pauses.append(pause_us)
@@ -79,7 +83,7 @@ def _rates() -> Iterator[Result]:
     value = statistics.median(ours)
     nats = statistics.median(peers["nats"]) if peers["nats"] else 0.0
     conditions = (
-        f"{CONDITIONS}; {MESSAGES} messages, none lost, blocking reader; median of {ROUNDS} rounds, from "
+        f"{CONDITIONS}; {MESSAGES} messages, none lost, blocking reader; median of {len(ours)} rounds, from "
         f"{min(ours):.0f} to {max(ours):.0f}; pause after each {PAUSE_EVERY} messages by which none was lost: "
         f"{statistics.median(pauses):.0f} us"
     )
@@ -112,7 +116,7 @@ def _rate_without_loss(readers: int, messages: int) -> tuple[float, float]:
     """The rate, and the pause in microseconds after each PAUSE_EVERY messages that was needed for it."""
     pause_us = 0.0
     while not (rate := _rate(_publish, _read, free_channel(), readers, messages, pause_us)):
-        pause_us = 2 * pause_us or 50.0
+        pause_us = PAUSE_GROWTH * pause_us or 50.0
         check(pause_us < 1e5, "messages are lost at every rate")
     return rate, pause_us
 
@@ -149,7 +153,9 @@ def _publish(channel: Channel, messages: int, pause_us: float, orders: Connectio
         else:
             for _ in range(messages):
                 publish(TOPIC, payload)
-        orders.recv()
+        while not orders.poll(END_SECONDS):  # a reader that has lost messages must see further ones
+            for _ in range(LOOK_EVERY):
+                publish(TOPIC, payload)
         publisher.close(linger=False)
 
 
@@ -161,12 +167,13 @@ def _read(channel: Channel, messages: int, orders: Connection) -> None:
             count += 1
             if count == 1:
                 started = time.perf_counter()
-            if count == messages:
-                orders.send((started, time.perf_counter()))
-                return
-            if count % 4_096 == 0 and receiver.counters["packets_lost"]:
-                orders.send(None)
-                return
+            if count == messages or count % LOOK_EVERY == 0:
+                if receiver.counters["packets_lost"]:
+                    orders.send(None)
+                    return
+                if count == messages:
+                    orders.send((started, time.perf_counter()))
+                    return
 
 
 def _publish_zmq(endpoint: str, messages: int, pause_us: float, orders: Connection) -> None:
@@ -233,7 +240,7 @@ def _latencies() -> Iterator[Result]:
         "blocking": (_send_slowly, False, False),
     }
     found: dict[str, list[float]] = {name: [] for name in (*names, "pyzmq")}
-    for _ in range(ROUNDS):
+    for _ in rounds(ROUNDS, ROUNDS_SECONDS):
         for name, (send, is_busy, is_spinning) in names.items():
             found[name].append(_latency(send, _read_slowly, free_channel(), is_busy, is_spinning))
         if HAS_ZMQ:
@@ -241,8 +248,9 @@ def _latencies() -> Iterator[Result]:
     for name, sender in (("one_way_busy_ns_p50", "busy-waits"), ("one_way_idle_ns_p50", "sleeps")):
         conditions = (
             f"{CONDITIONS}; {LATENCY_RATE} messages/s by an absolute schedule, the sender {sender} between messages, "
-            f"a core each, spinning reader; from before publish() to the next step of the loop; median of {ROUNDS} "
-            f"rounds of {LATENCY_MESSAGES}: {', '.join(f'{each:.0f}' for each in sorted(found[name]))}"
+            "a core each, spinning reader; from before publish() to the next step of the loop; median of "
+            f"{len(found[name])} rounds of {LATENCY_MESSAGES}: "
+            f"{', '.join(f'{each:.0f}' for each in sorted(found[name]))}"
         )
         value, theirs = statistics.median(found[name]), statistics.median(found["pyzmq"]) if HAS_ZMQ else 0.0
         against = "pyzmq PUB/SUB over tcp, blocking" if HAS_ZMQ else "pyzmq: not installed"
@@ -250,7 +258,8 @@ def _latencies() -> Iterator[Result]:
     if not HAS_ZMQ:
         yield unmeasured("frontdoor", "one_way_blocking_ratio_to_pyzmq", NO_ZMQ)
     else:
-        conditions = f"{CONDITIONS}; {LATENCY_RATE} messages/s, the sender sleeps, blocking readers; {ROUNDS} rounds"
+        count = len(found["blocking"])
+        conditions = f"{CONDITIONS}; {LATENCY_RATE} messages/s, the sender sleeps, blocking readers; {count} rounds"
         theirs, ours = statistics.median(found["pyzmq"]), statistics.median(found["blocking"])
         yield speedup("frontdoor", "one_way_blocking_ratio_to_pyzmq", theirs, ours, "median", conditions)
 
@@ -346,13 +355,13 @@ def _read_zmq_slowly(endpoint: str, is_spinning: bool, orders: Connection) -> No
 
 def _filtered() -> Iterator[Result]:
     p50s = []
-    for _ in range(ROUNDS):
+    for _ in rounds(ROUNDS, ROUNDS_SECONDS):
         channel = free_channel()
         with running_filter(channels=(str(channel),), spin=False) as module:
             p50s.append(_latency(_send_to_ring, _read_from_ring, (channel, module.address), False, False))
     conditions = (
         f"{CONDITIONS}; publisher, filter module and application by shared memory, {LATENCY_RATE} messages/s, the "
-        f"sender sleeps, filter module and reader block; median of {ROUNDS} rounds: "
+        f"sender sleeps, filter module and reader block; median of {len(p50s)} rounds: "
         f"{', '.join(f'{each:.0f}' for each in sorted(p50s))}"
     )
     value = statistics.median(p50s)

@@ -10,7 +10,7 @@ the agent, or are fetched from the root later.
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -114,7 +114,7 @@ class StreamSubscription(StreamHandle):
         self._models = models
         self._inbox_max = inbox_messages_max
         self._inbox: deque[Deliver] = deque()
-        self._ready: list[Readable | PacketMessage] = []
+        self._ready: Sequence[Readable | PacketMessage] = []
         """Messages taken from the inbox, in the thread that reads."""
         self._ready_stream = ""
         self._next = 0
@@ -149,11 +149,10 @@ class StreamSubscription(StreamHandle):
     def __iter__(self) -> Iterator[Readable]:
         """Messages until the subscription is cancelled."""
         while not self._is_closed:
-            while (message := self._take_ready()) is not None:
+            if (message := self._take_ready()) is not None:
                 yield message
-                if self._is_closed:
-                    return
-            self._fill(time.monotonic() + SLICE_SECONDS)
+            else:
+                self._fill(time.monotonic() + SLICE_SECONDS)
 
     async def __aiter__(self) -> AsyncIterator[Readable]:
         """The same for `async for`."""
@@ -170,9 +169,9 @@ class StreamSubscription(StreamHandle):
         while not self._is_closed:
             if self.waiting or self._fill(time.monotonic() + SLICE_SECONDS):
                 heard = time.monotonic()
-                read = list(iter(self._take_ready, None))
+                read = self._take_all_ready()
                 while self._take_delivered():
-                    read += iter(self._take_ready, None)
+                    read += self._take_all_ready()
                 yield read
             elif timeout is not None and time.monotonic() - heard >= timeout:
                 return
@@ -243,12 +242,18 @@ class StreamSubscription(StreamHandle):
             self._check()
             message = self._ready[self._next]
             self._next += 1
-            if type(message) is not PacketMessage:
+            if not isinstance(message, PacketMessage):
                 return message
             if (read := self._read(message)) is not None:
                 return read
             self._left_out += 1
         return None
+
+    def _take_all_ready(self) -> list[Readable]:
+        found = []
+        while (message := self._take_ready()) is not None:
+            found.append(message)
+        return found
 
     def _fill(self, deadline: float | None) -> bool:
         """Take the next messages from the inbox; False: none arrived until the deadline."""
@@ -275,8 +280,10 @@ class StreamSubscription(StreamHandle):
             taken = self._inbox.popleft() if self._inbox and self._error is None else None
         self._check()
         if taken is not None:
-            is_run = isinstance(taken.messages, PacketRun)
-            ready = self._reader.read_run(taken.messages, SESSION_TOPIC) if is_run else taken.messages
+            messages = taken.messages
+            ready: Sequence[Readable | PacketMessage] = (
+                self._reader.read_run(messages, SESSION_TOPIC) if isinstance(messages, PacketRun) else messages
+            )
             with self._changed:
                 self._taken += self._next
                 self._ready, self._next, self._ready_stream = ready, 0, taken.stream
