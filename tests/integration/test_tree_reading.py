@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.tree_kit import agent_config, agent_here, root_config
+from integration.tree_kit import agent_config, agent_here, agent_process, root_config
 from penstock.tree.client import StreamPublisher, StreamSubscription, open_publisher, open_stream
 from waiting import PATIENCE_SECONDS, wait_until
 
@@ -116,3 +116,26 @@ def test_a_reader_follows_to_another_agent(tmp_path: Path) -> None:
             pair.read(100)
             assert subscription.agent == "two"
             pair.wait_lent()
+
+
+def test_a_reader_leaves_an_agent_that_is_killed(tmp_path: Path) -> None:
+    with (
+        agent_here(root_config(tmp_path)) as root,
+        agent_here(agent_config("two", root.place)) as other,
+        agent_process(agent_config("one", root.place), tmp_path) as first,
+    ):
+        other.wait_rooted()
+        with (
+            open_stream(first.place, "md.>", alternates=(other.place,)) as subscription,
+            open_publisher(root.place) as publisher,
+        ):
+            wait_until(lambda: subscription.is_live, "the subscription to be live")
+            pair = Pair(subscription, publisher)
+            pair.wait_lent()
+            pair.publish(100)
+            pair.read(100)
+            pair.wait_lent()
+            first.kill()
+            pair.publish(100)
+            pair.read(100)
+            assert subscription.agent == "two"

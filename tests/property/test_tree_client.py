@@ -18,7 +18,7 @@ from penstock.middleware.core.reserved_topics import SESSION_TOPIC
 from penstock.model import MessageModel, shipped
 from penstock.net._link_writer import LinkWriter
 from penstock.net.core.client_session import Begin, Connected, Received
-from penstock.net.core.framing import FrameDecoder
+from penstock.net.core.framing import FrameDecoder, encode_frame
 from penstock.tree.client._publishing_lane import PublishingLane
 from penstock.tree.client.core.events import BlockReceived, Deliver
 from penstock.tree.client.core.publisher import Publisher, PublisherConfig
@@ -155,6 +155,19 @@ def test_the_reading_thread_delivers_what_the_loop_delivers(blocks: list[list[by
         kept = splitter.take_kept()
     assert not kept
     assert delivered.messages == one_by_one(blocks)[0]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=4), st.integers(0, 100))
+def test_control_messages_never_wait_for_further_bytes(payloads: list[bytes], size: int) -> None:
+    control = b"".join(encode_frame(b"\x82" + each) for each in payloads)
+    subscriber = subscribed()
+    instructions, at, unusual = subscriber.take_frames(encode_block(packed(1, 1, 1), leg=1) + control)
+    assert len(instructions) == 1
+    assert unusual == control
+    cut_off = control[:size]
+    _, at, unusual = subscriber.take_frames(cut_off)
+    assert (unusual or cut_off[at:]) == cut_off
+    assert bool(unusual) == (len(cut_off) > 4)
 
 
 @given(st.binary(max_size=200), st.integers(0, 220), st.integers(0, 220))

@@ -92,8 +92,8 @@ class DirectReading:
             rest = unusual if data else self._kept
             self._kept = b""
             self._end()
-            self._is_asked = True  # the link is lent again at once
-            self._loop.call_soon_threadsafe(self._give_back, link, rest)
+            self._is_asked = True
+            self._loop.call_soon_threadsafe(self._give_back, link, rest, not data)
         else:
             self._kept = (self._kept + data)[at:]
 
@@ -142,6 +142,7 @@ class DirectReading:
                 return
             self._link, self._kept = lent
             self._fd = os.dup(self._link.fd)
+            self._heard_ns = 0
             self._is_asked = False
             self._is_used = True
             self._lock.notify_all()
@@ -167,7 +168,11 @@ class DirectReading:
             self._end()
         self._runner.take_back(link, rest)
 
-    def _give_back(self, link: Link, rest: bytes) -> None:
+    def _give_back(self, link: Link, rest: bytes, has_ended: bool) -> None:
+        """Read from the link again, and lend it again at once, unless the connection has ended."""
+        assert self._loop is not None
         self._runner.take_back(link, rest)
-        self._is_asked = False
-        self._lend()
+        if has_ended:
+            self._loop.call_later(AWAY_SECONDS, self._allow_to_ask)
+        else:
+            self._lend()

@@ -231,7 +231,9 @@ class Subscriber(TreeClient):
         delivered, the offset of an incomplete frame at the end (the size of the data: there is none), and the frames
         from the first unusual one on, which handle() must get next: then the offset means nothing."""
         at, size = 0, len(data)
-        while size - at >= BLOCK_HEADER_SIZE:
+        while size - at > BLOCK_KIND_AT:
+            if data[at + BLOCK_KIND_AT] == KIND_PACKETS and size - at < BLOCK_HEADER_SIZE:
+                break
             end = at + FRAME_LENGTH_SIZE + int.from_bytes(data[at : at + FRAME_LENGTH_SIZE], "little")
             if data[at + BLOCK_KIND_AT] != KIND_PACKETS or not BLOCK_HEADER_SIZE <= end - at <= BLOCK_SIZE_MAX:
                 return self._take_instructions(), at, data[at:]
