@@ -1,7 +1,7 @@
 """Publishing from an asyncio loop: what tasks wait for, and when messages go out.
 
 A message that finds nothing unacknowledged goes out at once. While others are on their way, the messages of one turn
-of the loop go out together at its end. Acknowledgements that come together wake the loop once.
+of the loop go out together: every SENT_TOGETHER of them, and the rest at its end. Acknowledgements that come together wake the loop once.
 
 If the session only publishes, its link is handed over to the loop (inline_commit.py), which then writes to the socket
 and reads from it. Otherwise the session's own thread does both.
@@ -20,6 +20,10 @@ from penstock.base.errors import PenstockError
 if TYPE_CHECKING:
     from penstock.assured.client.connection import Assured
     from penstock.assured.core.session.parts import PublisherPart
+
+
+SENT_TOGETHER = 64
+"""Messages of a turn of the loop that are sent before its end, so that the router works while the loop does."""
 
 
 class AsyncPublishing:
@@ -135,6 +139,8 @@ class AsyncPublishing:
 
     def _flush_soon(self) -> None:
         if self._is_flush_due:
+            if self._window.unsent_messages >= SENT_TOGETHER:
+                self._send()
             return
         if self._window.next_number - self._window.unresolved == 1:
             self._flush()
@@ -144,6 +150,9 @@ class AsyncPublishing:
 
     def _flush(self) -> None:
         self._is_flush_due = False
+        self._send()
+
+    def _send(self) -> None:
         if not self._assured.send_inline(self):
             self._assured.flush_soon()
 
