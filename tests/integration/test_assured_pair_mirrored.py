@@ -18,8 +18,8 @@ from penstock.assured.node_config import LivePairConfig
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, UnreachableError
 from penstock.net.config import ControlConfig
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import encode_frame
-from penstock.net.core.session import Peer
 from penstock.net.live.link import Link, connect_link
 from waiting import wait_until
 

@@ -54,7 +54,7 @@ from penstock.middleware.live import MulticastPublisher, MulticastReceiver
 from penstock.net.live.handover import Handover
 from penstock.net.udp import free_channel
 from penstock.plant.config import NodeConfig
-from penstock.plant.live.datapath import DataPath
+from penstock.plant.live.data_path import DataPath
 from penstock.shm import RingReader, RingWriter
 from penstock.sim import LinkFaults, World
 from penstock.sim.network import Network

@@ -25,7 +25,7 @@ from penstock.filter.core.events import (
     Unicast,
     Want,
 )
-from penstock.filter.core.ledger import Entry, Intake, Sent
+from penstock.filter.core.ledger import Entry, IntakeCounts, Sent
 from penstock.filter.core.module import FilterModule
 from penstock.middleware import Address, ReceiverConfig, StreamKey
 from penstock.wire import DatagramBatch, Packer, Packet, decode, encode_nack
@@ -141,8 +141,8 @@ class Harness:
         self.sent[consumer] = []
         return found
 
-    def intake(self, key: StreamKey = KEY) -> Intake:
-        (found,) = (each for each in self.open if isinstance(each, Intake) and each.stream == key)
+    def intake(self, key: StreamKey = KEY) -> IntakeCounts:
+        (found,) = (each for each in self.open if isinstance(each, IntakeCounts) and each.stream == key)
         return found
 
     def account(self, name: str, key: StreamKey = KEY) -> Sent:

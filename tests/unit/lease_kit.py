@@ -26,7 +26,7 @@ from penstock.assured.live.witness import LiveWitness
 from penstock.assured.node_config import LeaseAccess, WitnessConfig
 from penstock.base.clock import SystemClock, SystemRandomness
 from penstock.base.counters import Counters
-from penstock.net.live.agent import CoreRunner
+from penstock.net.live.event_loop import CoreRunner
 from penstock.net.udp import free_ports
 
 EAST, WEST, TOWER = "east", "west", "tower"

@@ -10,8 +10,8 @@ import uvloop
 from penstock.base.counters import Counters
 from penstock.net.config import ControlConfig
 from penstock.net.core.control import NONCE_SIZE, ControlProtocol, Version
+from penstock.net.core.control_session import ControlSession, Side
 from penstock.net.core.events import BytesReceived, Connected, Disconnect, SendBytes
-from penstock.net.core.session import ControlSession, Side
 from penstock.net.secret import Secret
 
 MS = 1_000_000

@@ -19,7 +19,7 @@ from penstock.assured.wire.control import Done, Login, Refused
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, ConnectionLostError, JournalGoneError
 from penstock.journal import JournalConfig
-from penstock.net.core.session import Peer
+from penstock.net.core.control_session import Peer
 from penstock.net.live.link import Link
 
 

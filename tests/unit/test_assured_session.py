@@ -21,7 +21,7 @@ from penstock.assured.core.session.events import (
 )
 from penstock.assured.core.session.parts import FlowPart, PublisherPart
 from penstock.assured.core.session.places import SessionConfig
-from penstock.assured.core.session.session import Session
+from penstock.assured.core.session.session import AssuredSession
 from penstock.assured.wire._layout import LIMIT_MESSAGES, OUTCOME_STORED, OUTCOME_TRANSACTION
 from penstock.assured.wire.control import (
     NAMED_MAX,
@@ -87,7 +87,7 @@ class Stage:
     """A session, and its instructions."""
 
     def __init__(self, **options: Any) -> None:
-        self.session = Session(
+        self.session = AssuredSession(
             SessionConfig(name="app", **{"routers": (A, B), **options}), NoChance(), Counters("test"), token="a token"
         )
         self.now_ns = 0

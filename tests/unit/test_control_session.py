@@ -18,6 +18,7 @@ from penstock.base.errors import (
 )
 from penstock.net.config import ControlConfig
 from penstock.net.core.control import ControlProtocol, ErrorMessage, Ping, Pong, Proof, Version, encode_session
+from penstock.net.core.control_session import ControlSession, Peer
 from penstock.net.core.events import (
     BytesReceived,
     ClockSample,
@@ -32,7 +33,6 @@ from penstock.net.core.events import (
     Send,
 )
 from penstock.net.core.framing import FrameDecoder, encode_frame
-from penstock.net.core.session import ControlSession, Peer
 from penstock.net.secret import Secret
 from unit.net_kit import ECHO, MS, NEWER, SECRET, HandClock, Later, Say, converse, ended, exchange, of, sent, session
 

@@ -11,8 +11,7 @@ from penstock.engine.core.session_events import encode_session, session_id
 from penstock.middleware import SessionEvent
 from penstock.middleware.core.events import SessionKind
 from penstock.plant.config import DatagramsConfig, MuxConfig, PlantConfig
-from penstock.plant.live.datapath import Updated
-from penstock.plant.live.upstream import EARLY_MAX, SESSIONS_MAX, Incoming
+from penstock.plant.core.incoming import EARLY_MAX, SESSIONS_MAX, Incoming, Updated
 from penstock.wire.term import session_tag
 
 GROUP = "239.255.1.2:7420"

@@ -14,9 +14,9 @@ import pytest
 
 from certificates import make_certificate
 from penstock.admin.config import AdminConfig
-from penstock.base.endpoint import CONNECTIONS_MAX, Endpoint, Health
 from penstock.base.errors import ConfigurationError
 from penstock.base.metrics import Metrics
+from penstock.base.status_page import CONNECTIONS_MAX, Health, StatusPage
 from penstock.net.page_access import PageAccessConfig, PageTokenConfig, page_access, page_token
 from penstock.net.secret import write_private
 from penstock.node.console_config import ConsoleConfig
@@ -36,11 +36,11 @@ def access_files(directory: Path) -> PageAccessConfig:
 
 
 @contextmanager
-def protected_page(directory: Path) -> Iterator[tuple[Endpoint, int, PageAccessConfig]]:
+def protected_page(directory: Path) -> Iterator[tuple[StatusPage, int, PageAccessConfig]]:
     """A page on all interfaces; the tests reach it by the loopback interface."""
     files = access_files(directory)
     access = page_access(files, "0.0.0.0")
-    with Endpoint(Metrics(), lambda: Health(True), host="0.0.0.0", access=access) as endpoint:
+    with StatusPage(Metrics(), lambda: Health(True), host="0.0.0.0", access=access) as endpoint:
         assert endpoint.url.startswith("https://0.0.0.0:")
         yield endpoint, int(endpoint.url.rpartition(":")[2]), files
 
@@ -62,13 +62,13 @@ def asked(port: int, files: PageAccessConfig, *headers: tuple[str, str]) -> tupl
 @pytest.mark.parametrize("host", ELSEWHERE)
 def test_a_page_beyond_this_machine_without_tls_is_refused(host: str) -> None:
     with pytest.raises(ConfigurationError, match="neither TLS nor a token"):
-        Endpoint(Metrics(), lambda: Health(True), host=host)
+        StatusPage(Metrics(), lambda: Health(True), host=host)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost"])
 def test_a_page_on_this_machine_is_served(host: str) -> None:
     assert page_access(PageAccessConfig(), host) is None
-    Endpoint(Metrics(), lambda: Health(True), host=host).stop()
+    StatusPage(Metrics(), lambda: Health(True), host=host).stop()
 
 
 @pytest.mark.parametrize("host", [*ELSEWHERE, "127.0.0.1"])

@@ -6,8 +6,7 @@ from penstock.base.clock import NS_PER_MS
 from penstock.engine import EventKind, MeteringLimits, TransmissionClass, make_event, read_events
 from penstock.engine.core.events import Detach, Image, Lost, Overrun, Subscribe, Tick
 from penstock.engine.core.kernel._event import ReceiptCause
-from penstock.plant.live.datapath import Updated
-from penstock.plant.live.upstream import Incoming
+from penstock.plant.core.incoming import Incoming, Updated
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told
 from unit.test_engine_classes import records_consumer
 

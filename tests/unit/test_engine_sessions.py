@@ -10,7 +10,7 @@ from penstock.engine.core.events import (
     Overrun,
     Reconcile,
     RecordWithdrawn,
-    Session,
+    SessionChanged,
     SessionTold,
     Subscribe,
     Tick,
@@ -18,8 +18,7 @@ from penstock.engine.core.events import (
 )
 from penstock.engine.core.session_events import decode_session, encode_session, session_id
 from penstock.middleware import SessionEvent
-from penstock.plant.live.datapath import Updated
-from penstock.plant.live.upstream import Incoming
+from penstock.plant.core.incoming import Incoming, Updated
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told
@@ -43,7 +42,7 @@ def take(core: DistributionEngine, *messages: PacketMessage, feed: str = "itch")
 def change(core: DistributionEngine, kind: str, session: str, stream: int = 1, feed: str = "itch") -> None:
     date = f"{session[:4]}-{session[4:6]}-{session[6:]}"
     event = SessionEvent(kind, stream, session, date, session_tag(session), feed)  # type: ignore[arg-type]
-    core.handle(Session(event), NOW)
+    core.handle(SessionChanged(event), NOW)
 
 
 def kinds(events: list[Event]) -> list[EventKind]:
@@ -453,7 +452,7 @@ def test_records_of_the_previous_day_are_withdrawn_if_the_venue_reuses_the_sessi
     days = ["2024-01-02", "2024-01-03"]
     tags = [session_tag("day", day if has_date_tags else "") for day in days]
     for day, tag, value in zip(days, tags, (1, 2), strict=True):
-        core.handle(Session(SessionEvent("begin", 1, "day", day, tag, "itch")), NOW)
+        core.handle(SessionChanged(SessionEvent("begin", 1, "day", day, tag, "itch")), NOW)
         assert [each.record for each in core.current([">"])] == ([None] if value > 1 else [])
         flags = int(OriginFlag.SYNCHRONISED) | tag << SESSION_TAG_SHIFT
         origin = encode_origin(Origin(1, 1, 0, flags, 1, value))
@@ -461,7 +460,7 @@ def test_records_of_the_previous_day_are_withdrawn_if_the_venue_reuses_the_sessi
         take(core, PacketMessage("md.a", record(value), QUOTE.id, QUOTE.version, extensions=extensions))
     told_days = [decode_session(event.session).trading_date for event in taken(buffer) if event.kind == SESSION]
     assert told_days == days
-    core.handle(Session(SessionEvent("running", 1, "day", days[1], tags[1], "itch")), NOW)
+    core.handle(SessionChanged(SessionEvent("running", 1, "day", days[1], tags[1], "itch")), NOW)
     assert not taken(buffer), "a repeated event"
 
 

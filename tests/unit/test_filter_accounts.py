@@ -9,7 +9,7 @@ import pytest
 from account_kit import recorded
 from penstock.base.counters import Cause, Counters
 from penstock.filter.core.account_rows import account_rows
-from penstock.filter.core.ledger import Intake, Sent
+from penstock.filter.core.ledger import IntakeCounts, Sent
 from penstock.runtime.accounts import Account, AccountRecorder, AccountsConfig
 from penstock.wire import PacketFlag, encode_gone, restamp
 from unit.filter_module_kit import GROUP, KEY, MS, PUBLISHER_ID, Harness, harness, packets, stream
@@ -47,7 +47,7 @@ def test_an_account_opens_when_the_application_joins_and_closes_when_it_leaves()
     assert [(each.applications, each.messages) for each in module.closed if isinstance(each, Sent)] == [(("late",), 2)]
     module.unwant(1, "a")
     assert [each.applications for each in module.closed if isinstance(each, Sent)] == [("late",), ("early",)]
-    assert [each.next_packet for each in module.closed if isinstance(each, Intake)] == [6]
+    assert [each.next_packet for each in module.closed if isinstance(each, IntakeCounts)] == [6]
     assert module.open == []
 
 

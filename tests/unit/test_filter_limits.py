@@ -309,12 +309,12 @@ def test_addresses_of_shared_delivery_end_with_the_multicast_range() -> None:
 
 
 def test_groups_that_were_named_once_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.filter.core.interests.FLOWS_REMEMBERED_MAX", 8)
+    monkeypatch.setattr("penstock.filter.core.interests.TOPIC_GROUPS_REMEMBERED_MAX", 8)
     module = harness()
     module.attach(1)
     for number in range(100):
         module.want(1, "a", groups=[GROUP + number])
-    assert len(module.module._interests._flows) <= 8
+    assert len(module.module._interests._remembered) <= 8
     assert module.joined == {GROUP + 99}
 
 

@@ -113,6 +113,18 @@ def test_a_receiver_that_only_gets_the_end_of_a_session_reports_it() -> None:
     assert numbers_of(give(merger, A, 9)) == [9]
 
 
+@pytest.mark.spec("DAY-3")
+def test_a_session_whose_end_was_reported_does_not_begin_again() -> None:
+    """An adapter that has not seen the end yet may announce a lineage of the ended session."""
+    merger = Merger()
+    assert story(merger.handle(deliver(A, [said(8, 1, "end", DAY_1)]), 0)) == [("end", DAY_1)]
+    late = [said(10, NEXT, "session", DAY_1), *day(DAY_1, 11, term=NEXT)]
+    assert story(merger.handle(deliver(A, late), 0)) == [11]
+    after = int(Term(3, 0, 0, 0))
+    following = [said(11, after, "session", DAY_2), *day(DAY_2, 12, term=after)]
+    assert story(merger.handle(deliver(A, following), 0)) == [("begin", DAY_2), 12]
+
+
 def test_a_receiver_without_merge_reads_sessions_from_messages() -> None:
     begun, ended = said(0, 1, "session", DAY_1, "2024-01-02"), said(5, 1, "end", DAY_1)
     assert session_event_in(begun) == SessionEvent("begin", 7, DAY_1, "2024-01-02", session_tag(DAY_1))

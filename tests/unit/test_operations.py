@@ -19,9 +19,9 @@ import pytest
 
 from penstock.base import log
 from penstock.base.counters import CATALOGUE, Cause, Counters
-from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import ConfigurationError, LocalProtocolError
 from penstock.base.metrics import Metrics
+from penstock.base.status_page import Health, StatusPage
 from waiting import wait_until
 
 
@@ -62,7 +62,7 @@ def test_the_page_shows_every_counter_with_its_cause_and_the_health() -> None:
     metrics.register(counters)
     metrics.register(Counters("publisher", group="239.1.1.1"))
     health = Health(True)
-    with Endpoint(metrics, lambda: health) as endpoint:
+    with StatusPage(metrics, lambda: health) as endpoint:
         text = fetch(f"{endpoint.url}/metrics")[1]
         for name in CATALOGUE:
             assert f'penstock_{name}_total{{cause="checksum",component="receiver",group="",node="a"}} 1.0' in text
@@ -71,7 +71,7 @@ def test_the_page_shows_every_counter_with_its_cause_and_the_health() -> None:
         assert fetch(f"{endpoint.url}/health") == (503, '{"is_healthy":false,"detail":"the feed is silent"}')
         assert fetch(f"{endpoint.url}/nothing")[0] == 404
         with pytest.raises(ConfigurationError, match="cannot listen"):
-            Endpoint(metrics, lambda: health, port=int(endpoint.url.rsplit(":", 1)[1]))
+            StatusPage(metrics, lambda: health, port=int(endpoint.url.rsplit(":", 1)[1]))
 
 
 @pytest.mark.spec("OPS-1")
@@ -86,7 +86,7 @@ def test_a_client_of_the_page_that_disconnects_causes_no_traceback(
         assert is_gone.wait(60)
         return "x" * 10_000_000  # more than the socket's buffers hold
 
-    with Endpoint(Metrics(), lambda: Health(True), status=status) as endpoint:
+    with StatusPage(Metrics(), lambda: Health(True), status=status) as endpoint:
         host, port = endpoint.url.removeprefix("http://").split(":")
         client = socket.create_connection((host, int(port)))
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets the connection
@@ -110,7 +110,7 @@ def test_an_error_of_a_node_in_a_page_request_is_logged_with_its_place(lines: io
     def fail() -> Health:
         raise ValueError("the node's own mistake")
 
-    with Endpoint(Metrics(), fail) as endpoint:
+    with StatusPage(Metrics(), fail) as endpoint:
         with pytest.raises(http.client.RemoteDisconnected):
             fetch(f"{endpoint.url}/health")
         wait_until(lambda: "request_failed" in lines.getvalue(), "a line in the log")

@@ -115,7 +115,7 @@ def test_an_invalid_frame_ends_the_link() -> None:
 def test_repl_8_an_operator_orders_degradation_and_withdraws_the_order() -> None:
     one, other = pair_of_routers()
     other.tell(Degrade(is_ordered=True))
-    assert not other.pair.degrading.is_ordered, "the order is for the active router"
+    assert not other.pair.degradation.is_ordered, "the order is for the active router"
     one.tell(Degrade(is_ordered=True))
     one.tell(Data(10, encode_publish(1, 1, messages(1))))
     assert one.runs == [(1, 1, OUTCOME_DEGRADED)], "no wait for the other router"

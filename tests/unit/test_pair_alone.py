@@ -73,7 +73,7 @@ def test_no_automatic_switch_while_one_router_has_messages_without_an_endpoint_o
     assert leased.one.pair.is_active
     assert leased.one.pair.sending is not None
     assert leased.one.pair.sending.is_whole
-    assert leased.one.pair.degrading.mode == "synchronous"
+    assert leased.one.pair.degradation.mode == "synchronous"
     assert leased.witness.memory.degraded == "a", "it still has messages that the other one lacks"
 
 
@@ -143,7 +143,7 @@ def test_repl_7_a_planned_switch_leaves_them_behind_and_reports_it(degrade: str)
     leased.other.tell(SwitchHere())
     leased.run(1_000)
     assert [each.pair.is_active for each in leased.routers] == [False, True]
-    assert leased.other.pair.switching.left_there == {"solo": 1}
+    assert leased.other.pair.planned_switch.left_there == {"solo": 1}
     assert leased.witness.memory.degraded == ""
     leased.one.tell(SwitchHere())
     leased.run(1_000)

@@ -235,9 +235,9 @@ def test_repl_6_a_planned_switch_names_the_messages_left_behind_and_they_are_the
         sent(one, other, number, topic)
     relinked(one, other)
     switch(one, other)
-    assert other.pair.switching.left_there == {"solo": 3, "local": 1}
+    assert other.pair.planned_switch.left_there == {"solo": 3, "local": 1}
     switch(other, one)
-    assert one.pair.switching.left_there == {}
+    assert one.pair.planned_switch.left_there == {}
     assert held(one) == {"dead": 0, "q": 2, "solo": 3, "local": 1}
 
 

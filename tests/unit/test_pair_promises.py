@@ -143,10 +143,10 @@ def test_a_pair_is_synchronous_again_when_both_routers_have_the_degraded_message
     one.publish(1)
     one.tell(Degrade(is_ordered=False))
     one.publish(2)
-    assert (one.outcomes, one.pair.degrading.mode) == ({1: OUTCOME_DEGRADED}, "degraded")
+    assert (one.outcomes, one.pair.degradation.mode) == ({1: OUTCOME_DEGRADED}, "degraded")
     assert one.router.log.is_degraded
     exchange(one, other)
-    assert (one.outcomes, one.pair.degrading.mode) == ({1: OUTCOME_DEGRADED, 2: OUTCOME_SYNC}, "synchronous")
+    assert (one.outcomes, one.pair.degradation.mode) == ({1: OUTCOME_DEGRADED, 2: OUTCOME_SYNC}, "synchronous")
     assert not one.router.log.is_degraded
 
 

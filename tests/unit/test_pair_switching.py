@@ -77,11 +77,11 @@ def test_repl_7_a_router_that_stops_hands_over() -> None:
     one.tell(HandOver())
     exchange(one, other)
     assert not one.pair.is_active
-    assert not one.pair.switching.is_under_way
+    assert not one.pair.planned_switch.is_under_way
     assert other.pair.is_active
     assert other.router.tables.message_count == 3
     one.tell(HandOver())
-    assert not one.pair.switching.is_under_way, "a standby has nothing to hand over"
+    assert not one.pair.planned_switch.is_under_way, "a standby has nothing to hand over"
 
 
 def test_repl_8_a_router_with_a_full_disk_reports_it_to_the_other_one() -> None:
@@ -105,7 +105,7 @@ def test_repl_7_a_planned_switch_that_the_other_router_is_not_ready_for_is_cance
     one.tell(Data(10, encode_publish(1, 2, messages(1))))
     exchange(one, other)
     one.wait(1_500_000_000)
-    assert one.pair.degrading.mode == "degraded"
+    assert one.pair.degradation.mode == "degraded"
     other.tell(SwitchHere())
     exchange(one, other)
     assert one.pair.is_active, "the other router does not have everything"
@@ -215,7 +215,7 @@ def test_repl_8_settlements_free_the_disk_of_a_full_standby() -> None:
     assert any("standby's disk is full" in each for each in other.ended)
     one.tell(PeerClosed(1))
     one.wait(1_500_000_000)
-    assert one.pair.degrading.mode == "degraded"
+    assert one.pair.degradation.mode == "degraded"
     assert one.outcomes[6] == 4
     connect(one, other, 20, link=2)
     assert other.router.tables.message_count == 5

@@ -11,7 +11,7 @@ from penstock.engine.core.events import Subscribe
 from penstock.net.live.handover import Handover
 from penstock.plant.config import NodeConfig
 from penstock.plant.core.access import Consumer
-from penstock.plant.live.datapath import DataPath
+from penstock.plant.live.data_path import DataPath
 from unit.engine_kit import NOW, QUOTE, engine, record
 
 

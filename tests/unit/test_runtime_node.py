@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.base.config import Config
-from penstock.base.endpoint import Health
 from penstock.base.errors import ConfigurationError, ProcessError
+from penstock.base.status_page import Health
 from penstock.net.page_access import PageAccessConfig
 from penstock.runtime import node as runtime_node
 from penstock.runtime.node import Node, in_thread

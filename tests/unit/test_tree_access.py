@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.errors import NotEntitledError, RemoteProtocolError, TokenError
 from penstock.net.core.control import Version
-from penstock.net.core.session import Peer
+from penstock.net.core.control_session import Peer
 from penstock.security import Grant, PrivateKey, Token, TokenSigner, TokenVerifier
 from penstock.tree.config import TreeConfig
 from penstock.tree.core.control import Login, Role

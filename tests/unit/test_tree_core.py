@@ -65,8 +65,8 @@ def test_a_topic_covered_by_another_interest_is_not_requested_twice() -> None:
     stage.up()
     stage.publish(5, "a", level=60)
     stage.wait(1_500)
-    feed = above.agent.upstream.feed(1)
-    assert [want.topics for want in feed.coverage] == [("s1.>",)]
+    legs = above.agent.upstream.legs_of(1)
+    assert [want.topics for want in legs.coverage] == [("s1.>",)]
     stage.judge()
 
 

@@ -88,7 +88,7 @@ def test_a_position_beyond_the_end_means_the_end_and_harms_no_other() -> None:
     at_root = stage.subscriber("at_root", "root", begin=Position("sequence", 1_000_000))
     stage.up()
     stage.wait(300)
-    assert set(leaf.agent.upstream.feed(1).coverage.values()) == {0}
+    assert set(leaf.agent.upstream.legs_of(1).coverage.values()) == {0}
     other = stage.subscriber("other", "leaf")
     other.start()
     stage.wait(500)
@@ -237,7 +237,7 @@ def test_an_agent_with_too_many_interests_below_gets_the_whole_stream_and_no_sub
         for each in topics:
             stage.publish(1, each)
         stage.wait(1_500)
-    feed = leaf.agent.upstream.feed(1)
+    feed = leaf.agent.upstream.legs_of(1)
     assert [want.topics for want in feed.coverage] == [leg.wants[0].topics for leg in feed.legs.values()] == [(">",)]
     assert [len(stage.got(each)) for each in readers] == [7, 6, 5, 4, 3, 2, 1]
     stage.judge()

@@ -11,7 +11,6 @@ from penstock.tree.core.kernel._frame import (
     BLOCK_HEADER_SIZE,
     BLOCK_SIZE_MAX,
     encode_block,
-    merge_packets,
     split_packets,
 )
 from penstock.tree.core.kernel._history import HISTORY_SIZE_MIN
@@ -403,15 +402,6 @@ def test_a_stopped_link_is_not_read(fanout: Fanout) -> None:
     fanout.receive(PARENT, block(packet(2)))
     assert fanout.take(CHILD, 1 << 20) == b"\x01\x00\x00\x00\x80"
     assert fanout.notices() == []
-
-
-def test_merged_packets_are_divided_correctly() -> None:
-    first = [packet(number) for number in (1, 3, 4, 9)]
-    second = [packet(number) for number in (2, 3, 5, 9, 10)]
-    merged = merge_packets([b"".join(first), b"", b"".join(second)])
-    assert [decode(each).sequence for each in split_packets(merged)] == [1, 2, 3, 4, 5, 9, 10]
-    with pytest.raises(PacketError):
-        merge_packets([b"abc"])
 
 
 def test_blocks_are_divided_between_packets() -> None:

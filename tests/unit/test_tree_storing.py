@@ -20,7 +20,7 @@ from penstock.tree.config import StreamConfig, TreeConfig
 from penstock.tree.core.control import OLDEST, StreamInfo
 from penstock.tree.core.events import Append, Appended, JournalRead, ReadJournal
 from penstock.tree.live import stream_store
-from penstock.tree.live.journal_queue import Storing
+from penstock.tree.live.journal_queue import JournalQueue
 from penstock.tree.live.stream_store import Portion, StreamStore
 from unit.tree_stage import STREAM, Stage
 
@@ -99,8 +99,8 @@ class ShortOfRoom:
         pass
 
 
-def storing(store: Any, told: list[Any], **config: Any) -> Storing:
-    return Storing(
+def storing(store: Any, told: list[Any], **config: Any) -> JournalQueue:
+    return JournalQueue(
         store,
         TreeConfig(name="root", role="root", **config),
         told.append,

@@ -1,7 +1,8 @@
 """Publishing from an asyncio loop: what tasks wait for, and when messages go out.
 
 A message that finds nothing unacknowledged goes out at once. While others are on their way, the messages of one turn
-of the loop go out together: every SENT_TOGETHER of them, and the rest at its end. Acknowledgements that come together wake the loop once.
+of the loop go out together: every SENT_TOGETHER of them, and the rest at its end. Acknowledgements that come together
+wake the loop once.
 
 If the session only publishes, its link is handed over to the loop (inline_commit.py), which then writes to the socket
 and reads from it. Otherwise the session's own thread does both.

@@ -10,7 +10,7 @@ from penstock.engine.core.events import ChangeClasses
 from penstock.engine.core.kernel._event import EventKind, ReceiptCause, TransmissionClass
 from penstock.engine.core.signals import SignalThresholds, Threshold
 from penstock.plant.config import DatagramsConfig
-from penstock.plant.live.datapath import Updated
+from penstock.plant.core.incoming import Updated
 from penstock.sim.engine.chains import GROUP, INTERFACE
 from penstock.sim.engine.checkers import (
     BoundsChecker,
