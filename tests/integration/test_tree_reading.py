@@ -32,9 +32,8 @@ class Pair:
 
     def wait_lent(self) -> None:
         """Wait until the thread that calls next() reads from the link."""
-        wait_until(
-            lambda: self.subscription.next(0.01) is None and self.subscription._direct.is_lent, "the link to be lent"
-        )
+        reader = self.subscription._link_reader
+        wait_until(lambda: self.subscription.next(0.01) is None and reader.is_lent, "the link to be lent")
 
 
 @pytest.fixture
@@ -86,7 +85,7 @@ def test_close_ends_a_reader_that_waits(pair: Pair) -> None:
     found: list[object] = []
     reader = threading.Thread(target=lambda: found.append(pair.subscription.next(PATIENCE_SECONDS)))
     reader.start()
-    wait_until(lambda: pair.subscription._direct._is_reading, "the reader to wait")
+    wait_until(lambda: pair.subscription._link_reader._is_reading, "the reader to wait")
     pair.subscription.close()
     wait_until(lambda: not reader.is_alive(), "the reader to end")
     assert found == [None]

@@ -34,8 +34,8 @@ from penstock.topics import Interest
 from penstock.tree.client.core.events import Deliver, Paused, Receipt, Resumed
 from penstock.tree.client.core.session_events import SessionEvents
 from penstock.tree.client.core.subscriber import Subscriber, SubscriberConfig
-from penstock.tree.client.direct_reading import DirectReading
 from penstock.tree.client.handle import StreamHandle, split_options
+from penstock.tree.client.link_reader import LinkReader
 from penstock.tree.core.control import LIVE, OLDEST, TOPICS_MAX, WHERE_SIZE_MAX, Position
 from penstock.tree.core.infostream import Info
 from penstock.wire import PacketMessage
@@ -131,9 +131,9 @@ class StreamSubscription(StreamHandle):
         self._reader = BatchReader(models, SystemRandomness().below(2**64), models.read)
         self._conflated = 0
         self._core = Subscriber(config, SystemRandomness(), self.counters, token=token)
-        self._direct = DirectReading(self._core, self._changed, self._put)
+        self._link_reader = LinkReader(self._core, self._changed, self._put)
         self._run(self._core, guard)
-        self._direct.begin(self._runner, self._loop)
+        self._link_reader.begin(self._runner, self._loop)
 
     # For the application
 
@@ -221,11 +221,11 @@ class StreamSubscription(StreamHandle):
         with self._changed:
             super().fail(error)
             self._inbox.clear()
-            self._direct.close()
+            self._link_reader.close()
 
     def close(self) -> None:
         with self._changed:
-            self._direct.close()
+            self._link_reader.close()
         super().close()
 
     # The application's thread
@@ -261,17 +261,17 @@ class StreamSubscription(StreamHandle):
         while True:
             left = None if deadline is None else deadline - time.monotonic()
             with self._changed:
-                is_lent = self._direct.is_lent
+                is_lent = self._link_reader.is_lent
                 if self._inbox or self._error is not None or self._is_closed or is_late:
                     break
                 if not is_lent and left is not None and left <= 0:
                     break
                 if not is_lent:
-                    self._direct.ask()
+                    self._link_reader.ask()
                     self._changed.wait(left)
             if is_lent:
                 is_late = left is not None and left <= 0
-                self._direct.read(left)
+                self._link_reader.read(left)
         return self._take_delivered()
 
     def _take_delivered(self) -> bool:
@@ -344,7 +344,7 @@ class StreamSubscription(StreamHandle):
             if self._error is not None or self._is_closed:
                 return
             self._put(delivered)
-            self._direct.wake()
+            self._link_reader.wake()
             is_full = self.waiting > self._inbox_max and not self._is_paused
             # under the lock: a reader that has emptied the inbox must see the pause, or nobody would end it
             self._is_paused |= is_full

@@ -21,7 +21,7 @@ from penstock.tree.client.core_runner import TreeCoreRunner
 AWAY_SECONDS = 0.05
 
 
-class DirectReading:
+class LinkReader:
     """Of one subscription, whose lock guards it and its core; `deliver` gets instructions of the core."""
 
     def __init__(self, core: Subscriber, lock: LoopCondition, deliver: Callable[[Any], None]) -> None:
