@@ -134,7 +134,7 @@ def test_bench_writes_one_json_object_per_line() -> None:
     result = run("bench", "model", "--json")
     assert result.returncode == 0, result.stderr
     lines = [json.loads(line) for line in result.stdout.splitlines()]
-    keys = ["bench", "metric", "value", "unit", "against", "against_value", "ratio", "conditions"]
+    keys = ["bench", "metric", "value", "unit", "against", "against_value", "ratio", "conditions", "missing"]
     assert lines
     assert all(list(line) == keys for line in lines)
     assert "field_read_ns" in [line["metric"] for line in lines]

@@ -24,6 +24,7 @@ FILTERS_PER_PACKET = 1_000
 PLACES = "/usr/sbin:/usr/local/sbin"  # directories of servers, in addition to the PATH
 HOST = "127.0.0.1"
 END_SECONDS = 5.0
+PING = b"PING\r\n"  # of NATS
 
 
 class Client:
@@ -109,9 +110,29 @@ class NatsClient(Client):
     def received_size(self, topic: str, payload: bytes) -> int:
         return len(self.encode(topic, payload)) + len(self._number(0)) + 1
 
+    def payloads(self, topic: str, size: int) -> Iterator[bytes]:
+        """Yield the payloads of messages of one topic and size; answer the server's pings between messages."""
+        message_size = self.received_size(topic, bytes(size))
+        first = message_size - len(b"\r\n") - size
+        waiting = b""
+        while True:
+            waiting += self.receive_bytes()
+            at = 0
+            while len(waiting) - at >= len(PING):
+                if waiting.startswith(b"MSG", at):
+                    if len(waiting) - at < message_size:
+                        break
+                    yield waiting[at + first : at + first + size]
+                    at += message_size
+                else:
+                    check(waiting.startswith(PING, at), "the NATS server sends neither messages nor pings")
+                    self.send(b"PONG\r\n")
+                    at += len(PING)
+            waiting = waiting[at:]
+
     def _meet(self) -> None:
-        self.send(b"PING\r\n")
-        while (answer := self._expect(6)) == b"PING\r\n":  # the server also sends pings from time to time
+        self.send(PING)
+        while (answer := self._expect(len(PING))) == PING:  # the server also sends pings from time to time
             self.send(b"PONG\r\n")
         check(answer == b"PONG\r\n", "the NATS server does not answer")
 

@@ -14,6 +14,9 @@ class Bench(msgspec.Struct, frozen=True):
 
     summary: str
 
+    is_part: bool = False
+    """True for a part of another bench, which runs the part as well."""
+
     @property
     def name(self) -> str:
         return self.module.removesuffix(".bench")
@@ -45,6 +48,13 @@ BENCHES = {
             "frontdoor.bench",
             "the public API: one publish() and one `for` step per message, compared with pyzmq and nats-server",
         ),
+        Bench("frontdoor.assured", "publishing and reading assured messages from asyncio", is_part=True),
+        Bench("frontdoor.client", "subscriptions: datagrams through an adapter, full rate", is_part=True),
+        Bench("frontdoor.memory", "the resident memory of the plant that `penstock init` makes", is_part=True),
+        Bench("frontdoor.multicast", "publishers and receivers, 1 to 1 and 1 to 8, filter module", is_part=True),
+        Bench("frontdoor.node", "a ticker plant to a reader on the same host", is_part=True),
+        Bench("frontdoor.through_plant", "client.publisher() to client.subscribe(), compared with nats-server", is_part=True),
+        Bench("frontdoor.tree", "a tree of a root and an agent, compared with nats-server", is_part=True),
         Bench("journal", "records appended and synced, compared with bare writes and fdatasyncs"),
         Bench("match", "topics matched against a million interests, compared with random memory accesses"),
         Bench("model", "a field read from Python, compared with struct.unpack_from"),

@@ -3,7 +3,7 @@
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     against_value: float
     ratio: float
     conditions: str
+    missing: str = ""
+    """Why `value` was not measured and is 0; empty if it was measured."""
 
 
 def result(
@@ -37,10 +39,36 @@ def result(
     )
 
 
+def unmeasured(bench: str, metric: str, reason: str, conditions: str = "") -> Result:
+    """Report that a metric has no value: a peer is not installed, or the measurement failed."""
+    return Result(
+        bench=bench,
+        metric=metric,
+        value=0.0,
+        unit="",
+        against="",
+        against_value=0.0,
+        ratio=0.0,
+        conditions=conditions,
+        missing=reason,
+    )
+
+
 def speedup(bench: str, metric: str, theirs_ns: float, ours_ns: float, what: str, conditions: str) -> Result:
     """Return how many times faster than a peer we are."""
     against = f"the peer: its {what} of {theirs_ns:.0f} ns over ours of {ours_ns:.0f} ns"
     return result(bench, metric, theirs_ns / ours_ns, "ratio", against=against, against_value=1, conditions=conditions)
+
+
+def rounds(count: int, seconds: float) -> Iterator[int]:
+    """Yield the numbers of up to `count` rounds. After `seconds` no further round begins, which bounds the time on a
+    busy machine; there is at least one round.
+    """
+    deadline = time.monotonic() + seconds
+    for number in range(count):
+        if number and time.monotonic() > deadline:
+            return
+        yield number
 
 
 def seconds_per_call(call: Callable[[], object], *, rounds: int = 5, round_seconds: float = 0.2) -> float:

@@ -30,6 +30,7 @@ PAYLOAD_SIZE = 128
 RING_CAPACITY = 1 << 24
 ICEORYX2_BUFFER = 4_096
 PATIENCE_SECONDS = 30.0
+ANSWER_SECONDS = 120.0
 ALL_CORES = os.sched_getaffinity(0)
 BETWEEN_PROCESSES = (
     f"two Python processes, {'a core each' if len(ALL_CORES) > 1 else 'one core'}, {PAYLOAD_SIZE}-byte payloads"
@@ -288,17 +289,33 @@ def pin(position: int, *, is_pinned: bool = True) -> None:
     os.sched_setaffinity(0, {cores[position]} if is_pinned and len(cores) > 1 else cores)
 
 
+class BoundedConnection(Connection):
+    """An end of a pipe whose recv() waits for a bounded time."""
+
+    def recv(self) -> Any:
+        check(self.poll(ANSWER_SECONDS), f"a process of the bench gave no answer within {ANSWER_SECONDS:.0f} s")
+        try:
+            return super().recv()
+        except EOFError:
+            raise PenstockError("a process of the bench failed; its error is above") from None
+
+
 @contextmanager
 def other_process(target: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
-    """Run `target` in a process that is stopped at the end; its last argument is its end of the pipe."""
+    """Run `target` in a process that is stopped at the end, and killed at once after an error here; its last argument
+    is its end of the pipe.
+    """
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
+    mine, theirs = context.Pipe()
     process = context.Process(target=target, args=(*arguments, theirs), daemon=True)
     process.start()
     theirs.close()
     try:
-        with ours:
+        with mine, BoundedConnection(os.dup(mine.fileno())) as ours:
             yield ours
+    except BaseException:
+        process.kill()
+        raise
     finally:
         process.join(PATIENCE_SECONDS)
         process.kill()

@@ -21,7 +21,7 @@ def bench(
     list_: Annotated[bool, typer.Option("--list", help="List the benches and exit.")] = False,
 ) -> None:
     """Measure Penstock on this machine, each figure beside a physical limit or a peer in the same run."""
-    chosen = names or list(BENCHES)
+    chosen = names or [name for name, bench in BENCHES.items() if list_ or not bench.is_part]
     for name in chosen:
         if name not in BENCHES:
             near = difflib.get_close_matches(name, BENCHES, n=1)
@@ -30,12 +30,13 @@ def bench(
     console = Console()
     width = console.width if console.is_terminal else UNWRAPPED
     if list_:
+        size = max(map(len, chosen)) + 2
         for name in chosen:
             known = BENCHES[name]
             if json:
                 typer.echo(msgspec.json.encode({"name": name, "summary": known.summary}))
             else:
-                typer.echo(_wrap(f"  {name:12}{known.summary}", 14, width))
+                typer.echo(_wrap(f"  {name:{size}}{known.summary}", size + 2, width))
         return
     for name in chosen:
         Console(stderr=True).print(f"measuring {name} ...", style="dim")
@@ -63,8 +64,10 @@ def _report(name: str, results: list[Result], width: int) -> tuple[str, str]:
     for each in results:
         line = f"  {each.metric:{metric_size}}  {_number(each.value):>{value_size}} {each.unit:{unit_size}}"
         against = f"  ({each.ratio:,.3g} × {each.against})" if each.against else ""
+        if each.missing:
+            line, against = f"  {each.metric:{metric_size}}  not measured: {each.missing}", ""
         lines.append(_wrap(f"{line}{against}".rstrip(), metric_size + 4, width))
-    conditions = dict.fromkeys(part for each in results for part in each.conditions.split("; "))
+    conditions = dict.fromkeys(part for each in results for part in each.conditions.split("; ") if part)
     return "\n".join(lines), _wrap(f"  {'; '.join(conditions)}", 2, width)
 
 

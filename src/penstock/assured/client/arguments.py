@@ -18,6 +18,8 @@ OPTION_MAX = {"priority": PRIORITY_MAX, "ttl_ms": 2**32 - 1, "model_id": 2**16 -
 
 
 def payload_bytes(payload: Buffer | Message) -> bytes:
+    if isinstance(payload, bytes):
+        return payload
     if isinstance(payload, str):
         raise LocalProtocolError("a payload is bytes, not text", hint="encode it: text.encode()")
     try:

@@ -1,7 +1,8 @@
 """Publishing from an asyncio loop: the futures of tasks, and the time of sending.
 
 A message is sent at once if no earlier one is unacknowledged. Otherwise the messages of one turn of the loop are sent
-together at the end of the turn. Acknowledgements that arrive together wake the loop once.
+together: every SENT_TOGETHER of them, and the rest at the end of the turn. Acknowledgements that arrive together wake
+the loop once.
 
 If the session only publishes, its link is handed over to the loop (inline_commit.py), which then writes to the socket
 and reads from it. Otherwise the session's own thread does both.
@@ -20,6 +21,10 @@ from penstock.base.errors import PenstockError
 if TYPE_CHECKING:
     from penstock.assured.client.connection import Assured
     from penstock.assured.core.session.parts import PublisherPart
+
+
+SENT_TOGETHER = 64
+"""Messages of a turn of the loop that are sent before its end, so that the router works while the loop does."""
 
 
 class AsyncPublishing:
@@ -136,6 +141,8 @@ class AsyncPublishing:
 
     def _flush_soon(self) -> None:
         if self._is_flush_due:
+            if self._window.unsent_messages >= SENT_TOGETHER:
+                self._send()
             return
         if self._window.next_number - self._window.unresolved == 1:
             self._flush()
@@ -145,6 +152,9 @@ class AsyncPublishing:
 
     def _flush(self) -> None:
         self._is_flush_due = False
+        self._send()
+
+    def _send(self) -> None:
         if not self._assured.send_inline(self):
             self._assured.flush_soon()
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from typing_extensions import Buffer
 
@@ -67,6 +67,24 @@ REFUSED_KEPT = 1_024
 log = logger("assured.application")
 
 
+class MessageOptions(TypedDict, total=False):
+    """Options of publish(), send() and publish_async()."""
+
+    priority: int
+    ttl_ms: int
+    """Time to live in milliseconds; 0: unlimited."""
+
+    replication: Treatment
+    """Applies where publishers decide."""
+
+    model_id: int
+    model_version: int
+    """A Message of a model sets the model's id and version."""
+
+    transaction: int
+    """Number of the open transaction; 0: none."""
+
+
 class AssuredPublisher:
     """Made by Assured.publisher(). Any thread may publish; messages of one thread are stored in its order."""
 
@@ -85,15 +103,17 @@ class AssuredPublisher:
         self._in_loops: dict[asyncio.AbstractEventLoop, AsyncPublishing] = {}
         assured.listen(self._on_changed)
 
-    def publish(self, topic: str, payload: Buffer | Message, *, timeout: float | None = None, **options: object) -> str:
+    def publish(
+        self, topic: str, payload: Buffer | Message, *, timeout: float | None = None, **options: Unpack[MessageOptions]
+    ) -> str:
         """Publish a message, and return its outcome when it is stored: "stored", "asynchronous", "synchronous",
         "degraded" (synchronous was requested, and the standby does not answer), or "unmatched" (no endpoint wants it).
 
         RefusedError if the router refuses the message, LimitError if it is too large, UnreachableError if it is not
-        acknowledged within `timeout` seconds; the message may still be stored then. Options: see send().
+        acknowledged within `timeout` seconds; the message may still be stored then.
         """
         until = None if timeout is None else deadline_after(timeout)
-        number = self._put(topic, payload, **options)  # type: ignore[arg-type]
+        number = self._put(topic, payload, options)
         is_done = self._assured.exchange(self.part, number, until)
         if self._in_loops:  # their messages may be acknowledged as well
             self._acknowledged()
@@ -109,7 +129,31 @@ class AssuredPublisher:
                 raise UnreachableError(f"message {number} was not acknowledged in time", hint="it may still be stored")
         return self._judged(number, outcome)
 
-    def send(
+    def send(self, topic: str, payload: Buffer | Message, **options: Unpack[MessageOptions]) -> int:
+        """Publish without waiting for the acknowledgement; waits only while the window is full. Return the message's
+        number; outcome() and flush() tell its outcome.
+        """
+        number = self._put(topic, payload, options)
+        self._assured.flush_soon()
+        return number
+
+    def _put(self, topic: str, payload: Buffer | Message, options: MessageOptions) -> int:
+        """Into the window, when there is room."""
+        while True:
+            number = self._put_now(topic, payload, options)
+            if number:
+                return number
+            self._await_room()
+
+    def _put_now(self, topic: str, payload: Buffer | Message, options: MessageOptions) -> int:
+        """Into the window; 0: there is no room, or the session is over."""
+        if options or type(topic) is not str or type(payload) is not bytes or topic not in self._checked:
+            return self._put_with(topic, payload, **options)
+        if self._assured.is_over or not self.part.has_begun:
+            return 0
+        return self._window.put(topic, payload, PRIORITY_DEFAULT, 0, 0, 0, 0, 0)
+
+    def _put_with(
         self,
         topic: str,
         payload: Buffer | Message,
@@ -121,55 +165,13 @@ class AssuredPublisher:
         model_version: int = 0,
         transaction: int = 0,
     ) -> int:
-        """Publish without waiting for the acknowledgement; waits only while the window is full. Return the message's
-        number; outcome() and flush() tell its outcome.
-
-        A Message of a model sets the model's id and version. `replication` applies where publishers decide.
-        """
-        number = self._put(topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction)
-        self._assured.flush_soon()
-        return number
-
-    def _put(
-        self,
-        topic: str,
-        payload: Buffer | Message,
-        priority: int = PRIORITY_DEFAULT,
-        ttl_ms: int = 0,
-        replication: Treatment = "none",
-        model_id: int = 0,
-        model_version: int = 0,
-        transaction: int = 0,
-    ) -> int:
-        """Put a message into the window, when there is room."""
-        while True:
-            number = self._put_now(topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction)
-            if number:
-                return number
-            self._await_room()
-
-    def _put_now(
-        self,
-        topic: str,
-        payload: Buffer | Message,
-        priority: int,
-        ttl_ms: int,
-        replication: Treatment,
-        model_id: int,
-        model_version: int,
-        transaction: int,
-    ) -> int:
-        """Put a message into the window; 0 if the window is full or the session has ended."""
         number = 0
         try:
             if topic not in self._checked:
                 self._check_topic(topic)
-            if isinstance(payload, bytes):
-                content = payload
-            else:
-                if isinstance(payload, Message):
-                    model_id, model_version = payload.model.id, payload.version
-                content = payload_bytes(payload)
+            if isinstance(payload, Message):
+                model_id, model_version = payload.model.id, payload.version
+            content = payload_bytes(payload)
             flags = FLAGS[replication]
             if not self._assured.is_over and self.part.has_begun:
                 number = self._window.put(topic, content, priority, flags, model_id, model_version, ttl_ms, transaction)
@@ -184,24 +186,11 @@ class AssuredPublisher:
             raise LimitError(f"more than {self._window.messages_max} messages in a transaction")
         return number
 
-    async def publish_async(
-        self,
-        topic: str,
-        payload: Buffer | Message,
-        *,
-        priority: int = PRIORITY_DEFAULT,
-        ttl_ms: int = 0,
-        replication: Treatment = "none",
-        model_id: int = 0,
-        model_version: int = 0,
-        transaction: int = 0,
-    ) -> str:
+    async def publish_async(self, topic: str, payload: Buffer | Message, **options: Unpack[MessageOptions]) -> str:
         """Like publish(), in an asyncio loop; any number of calls may wait at a time. Messages of a loop are stored in
         the order of the calls. The message of a cancelled call may still be stored."""
         in_loop = self._in_loops.get(asyncio.get_running_loop()) or self._begin_in_loop()
-        number, outcome = await in_loop.publish(
-            topic, payload, priority, ttl_ms, replication, model_id, model_version, transaction
-        )
+        number, outcome = await in_loop.publish(topic, payload, options)
         return ACCEPTED.get(outcome) or self._judged(number, outcome)
 
     def _begin_in_loop(self) -> AsyncPublishing:

@@ -20,7 +20,7 @@ from penstock.bench.assured.process import (
     RouterProcess,
     disk_folder,
 )
-from penstock.bench.harness import Result, result
+from penstock.bench.harness import Result, result, rounds
 from penstock.bench.transports import PATIENCE_SECONDS, check
 
 SINGLE_ROUNDS = 15
@@ -28,6 +28,7 @@ SINGLE_SECONDS = 0.2
 MANY_ROUNDS = 9
 MANY_MESSAGES = 100_000
 READ_ROUNDS = 5
+ROUNDS_SECONDS = 20.0
 READ_MESSAGES = 100_000
 GOALS = {"publish_async_single_ratio": 0.6, "publish_async_256_ratio": 0.8, "endpoint_async_for_ratio": 0.75}
 
@@ -69,7 +70,7 @@ def _single(folder: Path, payload: bytes) -> Result:
         rates,
         "await publish_async()",
         "publish()",
-        f"one message at a time; sessions of their own; medians of {SINGLE_ROUNDS} rounds of {SINGLE_SECONDS} s "
+        f"one message at a time; sessions of their own; medians of up to {SINGLE_ROUNDS} rounds of {SINGLE_SECONDS} s "
         "in turn",
     )
 
@@ -107,7 +108,7 @@ def _many(folder: Path, payload: bytes) -> Result:
         rates,
         f"{IN_FLIGHT} tasks that await publish_async()",
         f"send() with a window of {IN_FLIGHT}",
-        f"{MANY_MESSAGES} messages a round; sessions of their own; medians of {MANY_ROUNDS} rounds in turn",
+        f"{MANY_MESSAGES} messages a round; sessions of their own; medians of up to {MANY_ROUNDS} rounds in turn",
     )
 
 
@@ -152,7 +153,7 @@ def _read(folder: Path, payload: bytes) -> Result:
         rates,
         "async for and ack()",
         "for and ack()",
-        f"{READ_MESSAGES} queued messages a round; medians of {READ_ROUNDS} rounds in turn",
+        f"{READ_MESSAGES} queued messages a round; medians of up to {READ_ROUNDS} rounds in turn",
     )
 
 
@@ -170,19 +171,21 @@ def _publisher(stack: ExitStack, router: RouterProcess) -> AssuredPublisher:
 
 
 def _in_turn(
-    rounds: int, blocking: Callable[[], float], in_loop: Callable[[], float], clear: Callable[[], None]
+    count: int, blocking: Callable[[], float], in_loop: Callable[[], float], clear: Callable[[], None]
 ) -> tuple[float, float, float]:
-    """Return the median rates, and the median of the ratios per round: the disk's speed varies. The first round is a
-    warm-up.
+    """Return the median rates, and the median of the ratios per round: the disk's speed varies. The rounds follow a
+    warm-up; a busy machine gets fewer rounds.
     """
-    pairs = []
-    for number in range(rounds + 1):
-        pair = []
+
+    def pair() -> list[float]:
+        found = []
         for call in (blocking, in_loop):
-            pair.append(call())
+            found.append(call())
             clear()
-        if number:
-            pairs.append(pair)
+        return found
+
+    pair()
+    pairs = [pair() for _ in rounds(count, ROUNDS_SECONDS)]
     one, other = (statistics.median(each) for each in zip(*pairs, strict=True))
     return one, other, statistics.median(other / one for one, other in pairs)
 

@@ -1,40 +1,16 @@
 """Messages as an application reads them: decoded with their model, or as bytes if the model is unknown."""
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 from typing_extensions import TypeVar
 
 from penstock.base.errors import ModelError
+from penstock.capture.core._unread import UnreadMessage
 from penstock.model import Message, MessageModel
 from penstock.model.library import shipped, shipped_names
-from penstock.wire import Origin, PacketMessage
+from penstock.wire import PacketMessage
 
-
-class UnreadMessage:
-    """A message whose model is unknown: its bytes and header."""
-
-    __slots__ = ("model_id", "model_version", "payload", "seq", "source", "topic")
-
-    model = None
-
-    def __init__(self, message: PacketMessage, seq: int, source: Origin | None) -> None:
-        self.topic = message.topic
-        self.seq = seq
-        self.source = source
-        self.model_id = message.model_id
-        self.model_version = message.model_version
-        self.payload = message.payload
-
-    def __bytes__(self) -> bytes:
-        return bytes(self.payload)
-
-    if TYPE_CHECKING:  # so that programs that know their messages can read fields without a check
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    def __repr__(self) -> str:
-        return f"<UnreadMessage {self.topic} #{self.seq}, {len(self.payload)} bytes of model {self.model_id}>"
-
+__all__ = ["KnownModels", "Readable", "UnreadMessage"]
 
 Readable: TypeAlias = Message | UnreadMessage
 M = TypeVar("M", bound=Readable, default=Readable, covariant=True)

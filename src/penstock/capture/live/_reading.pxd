@@ -1,5 +1,8 @@
+from libc.stdint cimport uint8_t
+
 from penstock.model._message cimport RecordMaker
 from penstock.wire._messages cimport MessageBatch
+from penstock.wire._packet_run cimport PacketRun
 from penstock.wire._topic_cache cimport TopicCache
 
 
@@ -15,4 +18,7 @@ cdef class BatchReader:
     cdef RecordMaker _maker
 
     cpdef list read(self, MessageBatch batch)
+    cpdef list read_run(self, PacketRun run, str apart)
+    cdef int check_generation(self) except -1
+    cdef str topic_of(self, const uint8_t *topic, Py_ssize_t size)
     cdef int use_kind(self, int kind) except -1

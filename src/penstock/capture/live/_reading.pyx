@@ -5,6 +5,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
+from penstock.capture.core._unread cimport UnreadMessage
 from penstock.model._message cimport Record, RecordMaker
 from penstock.wire._codec cimport (
     EXTENSION_HEADER_SIZE,
@@ -16,6 +17,7 @@ from penstock.wire._codec cimport (
 )
 from penstock.wire._messages cimport MessageBatch
 from penstock.wire._origin cimport find_origin
+from penstock.wire._packet_run cimport PacketRun
 from penstock.wire._topic_cache cimport TopicCache, TopicSlot
 
 from penstock.wire import decode_origin
@@ -40,17 +42,13 @@ cdef class BatchReader:
         cdef const uint8_t *data = batch._datagrams.data
         cdef const MessageView *view
         cdef const uint8_t *origin
-        cdef TopicSlot *topic
         cdef Record record
         cdef bytes memory
         cdef Py_ssize_t index
         cdef Py_ssize_t head  # bytes of the ORIGIN before the payload
         cdef list read = []
         batch.check_current()
-        if self._generation != self._models.generation:
-            self._makers.clear()
-            self._kind = -1
-            self._generation = self._models.generation
+        self.check_generation()
         for index in range(batch.message_count_):
             view = &batch.message[index]
             if self._only_id and view.model_id != self._only_id:
@@ -67,15 +65,11 @@ cdef class BatchReader:
                 if one is not None:
                     read.append(one)
                 continue
-            topic = self._topics.find(data + view.topic_offset, view.topic_size)
-            if topic is NULL:
-                text = PyUnicode_DecodeUTF8(<const char *>data + view.topic_offset, view.topic_size, NULL)
-                topic = self._topics.add(data + view.topic_offset, view.topic_size, text, 0)
             head = 0 if origin is NULL else ORIGIN_SIZE
             memory = PyBytes_FromStringAndSize(NULL, head + view.payload_size)
             memcpy(<char *>memory + head, data + view.payload_offset, view.payload_size)
             record = self._maker.make(memory, head)
-            record.topic = <str>topic.topic
+            record.topic = self.topic_of(data + view.topic_offset, view.topic_size)
             if origin is NULL:
                 record.seq = load_u64(data + view.packet_index * batch._datagrams.stride + PACKET_SEQUENCE_AT)
             else:
@@ -89,6 +83,63 @@ cdef class BatchReader:
                 )
             read.append(record)
         return read
+
+    cpdef list read_run(self, PacketRun run, str apart):
+        """Return the messages of a run, which are copies, with the sequences of their packets. A message on the topic
+        `apart`, with an ORIGIN, or to be read by `read_one` stays a PacketMessage.
+        """
+        cdef const MessageView *view
+        cdef const uint8_t *origin
+        cdef Record record
+        cdef UnreadMessage unread
+        cdef Py_ssize_t index
+        cdef str topic
+        cdef list read = []
+        self.check_generation()
+        for index in range(run.count):
+            view = &run.rows[index]
+            origin = NULL
+            topic = self.topic_of(run.start + view.topic_offset, view.topic_size)
+            self.use_kind(<int>view.model_id << 16 | view.model_version)
+            if (
+                topic == apart
+                or not find_origin(run.start + view.extensions_offset, view.extensions_size, &origin)
+                or origin is not NULL
+            ):
+                read.append(run.read_message(index))
+            elif view.model_id == 0:
+                unread = UnreadMessage.__new__(UnreadMessage)
+                unread.topic = topic
+                unread.seq = load_u64(run.start + view.packet_index + PACKET_SEQUENCE_AT)
+                unread.model_version = view.model_version
+                unread.payload = PyBytes_FromStringAndSize(
+                    <const char *>run.start + view.payload_offset, view.payload_size
+                )
+                read.append(unread)
+            elif self._maker is None or <Py_ssize_t>view.payload_size < self._maker.size_min:
+                read.append(run.read_message(index))
+            else:
+                record = self._maker.make(
+                    PyBytes_FromStringAndSize(<const char *>run.start + view.payload_offset, view.payload_size), 0
+                )
+                record.topic = topic
+                record.seq = load_u64(run.start + view.packet_index + PACKET_SEQUENCE_AT)
+                read.append(record)
+        return read
+
+    cdef int check_generation(self) except -1:
+        """Forget the makers when the models have changed."""
+        if self._generation != self._models.generation:
+            self._makers.clear()
+            self._kind = -1
+            self._generation = self._models.generation
+        return 0
+
+    cdef str topic_of(self, const uint8_t *topic, Py_ssize_t size):
+        cdef TopicSlot *slot = self._topics.find(topic, size)
+        if slot is NULL:
+            slot = self._topics.add(topic, size, PyUnicode_DecodeUTF8(<const char *>topic, size, NULL), 0)
+        return <str>slot.topic
 
     cdef int use_kind(self, int kind) except -1:
         """Find the maker of a model and version."""

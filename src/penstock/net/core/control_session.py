@@ -162,7 +162,7 @@ class ControlSession(Generic[M]):
 
     def release(self) -> bytes:
         """Return the received bytes of an incomplete frame and forget them: they come again, with the rest."""
-        return self._decoder.release()
+        return self._decoder.take_kept()
 
     def _start(self, now_ns: int) -> None:
         if self._state is not _State.NEW:

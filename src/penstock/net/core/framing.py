@@ -44,8 +44,8 @@ class FrameDecoder:
         """Buffered bytes of an incomplete frame; above 0 at the end of a stream, the frame was truncated."""
         return len(self._kept)
 
-    def release(self) -> bytes:
-        """Return the bytes of an incomplete frame and forget them: someone else continues from there."""
+    def take_kept(self) -> bytes:
+        """Return the buffered bytes of an incomplete frame, and forget them."""
         kept, self._kept = bytes(self._kept), bytearray()
         return kept
 

@@ -108,7 +108,10 @@ class ClientSessionDriver(Generic[S]):
         counters: Counters,
         log: Logger,
         turn: AbstractContextManager[Any] | None = None,
+        linger_us: int | None = None,
     ) -> None:
+        """`linger_us`: any thread may write to the links, and messages of bursts wait so long for further ones."""
+        self._linger_us = linger_us
         self.runner: CoreRunner[Any, Any] = CoreRunner(core, self._carry_out, turn=turn)
         self._dialling = Dialling(protocol, self, node=node, guard=guard, config=config, counters=counters)
         self._protocol = protocol
@@ -175,6 +178,8 @@ class ClientSessionDriver(Generic[S]):
 
     def link_received(self, link: Link, data: bytes) -> None:
         if (splitter := self._splitters.get(link.number)) is not None:
+            if self._linger_us is not None and link.writer is None:
+                link.batch(self._linger_us)
             self.take(link, lambda: splitter.feed(data))
             self._user.received(link)
 

@@ -24,6 +24,7 @@ from penstock.base.clock import SystemClock, random_bytes
 from penstock.base.counters import Cause, Counters
 from penstock.base.errors import ConnectionLostError, FrameError, NoSuchHostError, PenstockError, UnreachableError
 from penstock.base.log import logger
+from penstock.net._link_writer import LinkWriter
 from penstock.net._tcp import Receiver, send_now
 from penstock.net.config import ControlConfig
 from penstock.net.core.control import HANDSHAKE_SIZE_MAX, NONCE_SIZE, ControlProtocol
@@ -88,6 +89,9 @@ class Link(asyncio.Protocol):
 
         self.socket_fd = -1
 
+        self.writer: LinkWriter | None = None
+        """After batch(), all data passes the writer."""
+
         self._transport: asyncio.Transport | None = None
         self._error: PenstockError | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -104,8 +108,16 @@ class Link(asyncio.Protocol):
 
     # Methods for the user
 
+    def batch(self, linger_us: int) -> None:
+        """From now on any thread may write, by `writer`. No effect while written bytes wait, or on a connection with
+        TLS."""
+        if self.is_clear:
+            self.writer = LinkWriter(self.fd, linger_us)
+
     def write(self, data: bytes) -> None:
-        if self._is_usable():
+        if self.writer is not None:
+            self.writer.write(data)
+        elif self._is_usable():
             self.transport.write(data)
 
     def write_now(self, data: bytes) -> None:
@@ -124,6 +136,8 @@ class Link(asyncio.Protocol):
     @property
     def is_clear(self) -> bool:
         """True if all written bytes have been sent, on a connection without TLS."""
+        if self.writer is not None:
+            return not self.writer.unsent
         return self.fd >= 0 and self._is_usable() and not self.transport.get_write_buffer_size()
 
     def pause(self) -> None:
@@ -142,6 +156,7 @@ class Link(asyncio.Protocol):
         if self._transport is None or self.is_over or self._is_closing:
             return
         self._is_closing = True
+        self._stop_batching()
         try:
             if self._transport.can_write_eof():
                 self._transport.resume_reading()
@@ -161,6 +176,11 @@ class Link(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def _stop_batching(self) -> None:
+        if self.writer is not None:
+            writer, self.writer = self.writer, None
+            self.transport.write(writer.close())
 
     def _is_usable(self) -> bool:
         return self._transport is not None and not self._is_closing and not self._transport.is_closing()
@@ -218,6 +238,9 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_over = True
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
         self.fd = -1
         if self._patience is not None:
             self._patience.cancel()

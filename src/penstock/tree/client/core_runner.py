@@ -10,7 +10,6 @@ from typing import Any
 from penstock.base.counters import Counters
 from penstock.base.errors import FrameError, RemoteProtocolError
 from penstock.base.log import logger
-from penstock.net._tcp import send_now
 from penstock.net.config import ControlConfig
 from penstock.net.core.client_session import SendData
 from penstock.net.core.framing import LENGTH_SIZE, FrameDecoder
@@ -42,6 +41,10 @@ class BlockSplitter:
         self.failure = ""
         self._decoder = FrameDecoder(FRAME_SIZE_MAX)
 
+    def take_kept(self) -> bytes:
+        """The bytes of an incomplete frame, which are forgotten here."""
+        return self._decoder.take_kept()
+
     def feed(self, data: bytes) -> Iterator[tuple[bool, bytes]]:
         try:
             frames = self._decoder.feed(data)
@@ -66,14 +69,16 @@ class TreeCoreRunner:
         counters: Counters,
         carry_out: Callable[[Any], None],
         turn: AbstractContextManager[Any] | None = None,
+        linger_us: int | None = None,
     ) -> None:
         self._core = core
         self._carry_out_rest = carry_out
         self._is_paused = False
+        self._lent: Link | None = None
         self._turn = turn or contextlib.nullcontext()
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[SendData] = deque()
-        """Data that send_now() has left for the loop's thread."""
+        """Data for links with TLS, which the loop's thread writes."""
         self._driver: ClientSessionDriver[BlockSplitter] = ClientSessionDriver(
             core,
             TREE,
@@ -85,6 +90,7 @@ class TreeCoreRunner:
             counters=counters,
             log=log,
             turn=self._turn,
+            linger_us=linger_us,
         )
         self.runner = self._driver.runner
 
@@ -107,7 +113,24 @@ class TreeCoreRunner:
     def resume(self) -> None:
         self._is_paused = False
         for link in self.links.values():
-            link.resume()
+            if link is not self._lent:
+                link.resume()
+
+    def lend(self, number: int) -> tuple[Link, bytes] | None:
+        """Stop reading from a link without TLS, for a thread that does; also the bytes of an incomplete frame."""
+        link = self.links.get(number)
+        if link is None or link.fd < 0 or link.is_closing or self._is_paused:
+            return None
+        link.pause()
+        self._lent = link
+        return link, self._driver.splitter(link).take_kept()
+
+    def take_back(self, link: Link, data: bytes) -> None:
+        """Read from a lent link again; `data` was received meanwhile."""
+        self._lent = None
+        link.resume()
+        if data and self.links.get(link.number) is link:
+            self._driver.link_received(link, data)
 
     def carry_out_all(self, instructions: list[Any]) -> None:
         with self._turn:
@@ -116,19 +139,19 @@ class TreeCoreRunner:
                 self._driver.carry_out(each)
 
     def send_now(self, instructions: Iterable[Any]) -> None:
-        """Carry out SendData instructions at once, in any thread that has the turn. The loop's thread writes what the
-        socket does not take."""
+        """Carry out SendData instructions at once, in any thread that has the turn. The loop's thread writes to links
+        with TLS."""
         for each in instructions:
             link = self.links.get(each.link)
-            is_clear = link is not None and link.is_clear and not self._unsent
-            left = each.data[send_now(link.fd, each.data) :] if link is not None and is_clear else each.data
-            if left:
-                self._unsent.append(SendData(each.link, left))
+            if link is not None and link.writer is not None:
+                link.writer.write(each.data)
+            else:
+                self._unsent.append(each)
                 if len(self._unsent) == 1:
                     self._loop.call_soon_threadsafe(self.carry_out_all, [])
 
     def _write_unsent(self) -> None:
-        """Before anything else is written: it may be the rest of a frame."""
+        """Before anything else is written."""
         while self._unsent:
             self._driver.carry_out(self._unsent.popleft())
 

@@ -41,14 +41,16 @@ class StreamHandle:
         self._error: PenstockError | None = None
         self._is_closed = False
 
-    def _run(self, core: TreeClient, guard: Guard | None) -> None:
+    def _run(self, core: TreeClient, guard: Guard | None, linger_us: int | None = None) -> None:
         assert self._thread is not None
         self._client = core
-        self._thread.start(self._start(core, guard or Guard())).result()
+        self._thread.start(self._start(core, guard or Guard(), linger_us)).result()
 
-    async def _start(self, core: TreeClient, guard: Guard) -> None:
+    async def _start(self, core: TreeClient, guard: Guard, linger_us: int | None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._runner = TreeCoreRunner(core, core.name, guard, self.counters, self._carry_out, self._changed)
+        self._runner = TreeCoreRunner(
+            core, core.name, guard, self.counters, self._carry_out, self._changed, linger_us=linger_us
+        )
         self._runner.runner.failed.add_done_callback(self._core_failed)
         self._runner.start()
 

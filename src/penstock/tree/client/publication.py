@@ -8,32 +8,27 @@ publish() returns at once; messages that the root has not acknowledged are kept,
 publisher with a name continues its numbering after a restart; a publisher without one is new each time.
 """
 
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 from typing_extensions import Buffer
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Counters
-from penstock.base.errors import LocalProtocolError, UnreachableError
+from penstock.base.errors import ConfigurationError, LocalProtocolError, PenstockError, UnreachableError
 from penstock.model import Message
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
 from penstock.topics import InterestTable, check_topic
+from penstock.tree.client._publishing_lane import PublishingLane
 from penstock.tree.client.core.events import Accepted, Receipt
 from penstock.tree.client.core.publisher import Publisher, PublisherConfig
 from penstock.tree.client.handle import StreamHandle, split_options
-from penstock.tree.core.control import StreamInfo
 from penstock.tree.core.infostream import Info, id_of
 from penstock.tree.core.kernel._number import encode_published
 
 UNCONFIRMED_MAX = 65_536
-BURST_NS = 20_000
-"""Messages that follow each other within this time are sent together; any other is sent at once."""
-BURST_SIZE = 32 * 1024
-BURST_SECONDS = 0.001
-"""How long the last messages of a burst wait for further ones."""
+LINGER_US = 50
 TOPICS_REMEMBERED_MAX = 65_536
 OPEN_SECONDS = 10.0
 
@@ -51,26 +46,22 @@ class StreamPublisher(StreamHandle):
         on_infostream: Callable[[str, Info], None] | None = None,
         unconfirmed_max: int = UNCONFIRMED_MAX,
         open_seconds: float = OPEN_SECONDS,
+        linger_us: int = LINGER_US,
     ) -> None:
+        """`linger_us`: how long a message of a burst may wait for further ones that share its packet; 0: none waits. A
+        message that comes alone is sent at once."""
+        if linger_us < 0:
+            raise ConfigurationError(f"linger_us {linger_us} is negative", hint="0: no message waits for further ones")
         super().__init__("publisher", Counters("tree.publisher"), thread=thread, on_infostream=on_infostream)
         self._config = config
         self._unconfirmed_max = unconfirmed_max
-        self._outbox: list[bytes] = []
-        """Packets that the core does not have yet: a burst's."""
-        self._outbox_size = 0
-        self._published_ns = 0
-        """Time of the last message."""
-        self._is_send_due = False
-        """True if the loop's thread ends the burst."""
-        self._next = 0
-        """The number of the next message."""
         self._accepted = 0
         self._losses: list[Receipt] = []
-        self._streams: Mapping[int, StreamInfo] = {}
-        self._stream_by_topic: dict[str, int] = {}
         self._table = InterestTable()
         self._core = Publisher(config, SystemRandomness(), self.counters, token=token)
-        self._run(self._core, guard)
+        self._lane = PublishingLane(self._core, self._changed, config.publisher_id)
+        self._run(self._core, guard, linger_us)
+        self._lane.links = self._runner.links
         try:
             self._await_welcome(open_seconds)
         except BaseException:
@@ -85,8 +76,8 @@ class StreamPublisher(StreamHandle):
                 raise UnreachableError(
                     "no agent of the tree answers", where=", ".join(self._config.agents), hint="is the root running?"
                 )
-            self._next = self._core.next_number
-            self._accepted = self._next - 1
+            self._accepted = self._core.next_number - 1
+            self._lane.room = self._unconfirmed_max
 
     # For the application
 
@@ -106,38 +97,41 @@ class StreamPublisher(StreamHandle):
         Blocks while too many messages are unconfirmed. If the root refuses the message, a later call raises
         RefusedError.
         """
-        if stream:
-            check_topic(topic)
+        if number := self._lane.publish(topic, payload, model_id, model_version, extensions, stream):
+            return number
+        return self._publish(topic, payload, model_id, model_version, extensions, stream)
+
+    def _publish(
+        self,
+        topic: str,
+        payload: Buffer | Message,
+        model_id: int,
+        model_version: int,
+        extensions: bytes,
+        stream: int,
+    ) -> int:
+        """Send a message through the core."""
+        check_topic(topic)
         if isinstance(payload, Message):
             model_id, model_version = payload.model.id, payload.version
         content = bytes(payload)
         with self._changed:
-            if self._room() <= 0:
-                self._send()
-                self._changed.wait_for(lambda: self.is_over or self._room() > 0)
+            if self._lane.room <= 0:
+                self._changed.wait_for(lambda: self.is_over or self._lane.room > 0)
             self._raise_if_over()
-            number = self._next
+            number, known = self._core.next_number, self._stream_of(topic)
             packet = encode_published(
                 self._config.publisher_id,
                 number,
-                stream or self._stream_of(topic),
+                stream or known,
                 topic,
                 content,
                 model_id=model_id,
                 model_version=model_version,
                 extensions=extensions,
             )
-            self._next += 1
-            self._outbox.append(packet)
-            self._outbox_size += len(packet)
-            now_ns = time.monotonic_ns()
-            is_burst = now_ns - self._published_ns < BURST_NS
-            self._published_ns = now_ns
-            if not is_burst or self._outbox_size >= BURST_SIZE:
-                self._send()
-            elif not self._is_send_due:
-                self._is_send_due = True
-                self._loop.call_soon_threadsafe(self._loop.call_later, BURST_SECONDS, self._end_burst)
+            self._runner.send_now(self._core.publish([packet]))
+            self._lane.room -= 1
         return number
 
     def streams_with(self, topic: str) -> list[int]:
@@ -146,20 +140,24 @@ class StreamPublisher(StreamHandle):
             return sorted(self._streams_of(topic))
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until the root has everything that was published; True if it has."""
+        """Send the messages of a burst that wait, and wait until the root has everything that was published; True if it
+        has."""
         with self._changed:
-            last = self._next - 1
+            last = self._core.next_number - 1
             if self._accepted < last and not self.is_over:
-                self._send()
                 self._runner.send_now(self._core.hurry())
             self._changed.wait_for(lambda: self.is_over or self._accepted >= last, timeout)
             self._raise_if_over()
             return self._accepted >= last
 
+    def fail(self, error: PenstockError) -> None:
+        with self._changed:
+            super().fail(error)
+            self._lane.room = 0
+
     def close(self) -> None:
         with self._changed:
-            if not self.is_over:
-                self._send()
+            self._lane.room = 0
         super().close()
 
     @property
@@ -186,49 +184,38 @@ class StreamPublisher(StreamHandle):
         if self._is_closed:
             raise LocalProtocolError("the publisher is closed")
 
-    def _room(self) -> int:
-        return self._unconfirmed_max - (self._next - 1 - self._accepted)
+    def _set_room(self) -> None:
+        """No room when the publisher is over: the next call gets its error."""
+        unconfirmed = self._core.next_number - 1 - self._accepted
+        self._lane.room = 0 if self.is_over else self._unconfirmed_max - unconfirmed
 
     def _streams_of(self, topic: str) -> Collection[int]:
         """Empty: the root finds the stream, or creates it."""
-        if self._streams is not self._core.streams:
-            self._streams, self._table = self._core.streams, InterestTable()
-            self._stream_by_topic = {}
-            for number, info in self._streams.items():
+        streams = self._core.streams
+        if self._lane.streams is not streams:
+            self._lane.streams, self._table = streams, InterestTable()
+            self._lane.stream_by_topic.clear()
+            for number, info in streams.items():
                 for each in info.topics:
                     self._table.add(each, number)
         return self._table.match(topic)
 
     def _stream_of(self, topic: str) -> int:
         """The first stream with the topic; 0: none is known."""
-        found = self._stream_by_topic.get(topic) if self._streams is self._core.streams else None
-        if found is None:
-            check_topic(topic)
-            found = min(self._streams_of(topic), default=0)
-            if len(self._stream_by_topic) >= TOPICS_REMEMBERED_MAX:
-                self._stream_by_topic.clear()
-            self._stream_by_topic[topic] = found
+        found = min(self._streams_of(topic), default=0)
+        if len(self._lane.stream_by_topic) >= TOPICS_REMEMBERED_MAX:
+            self._lane.stream_by_topic.clear()
+        self._lane.stream_by_topic[topic] = found
         return found
 
-    def _send(self) -> None:
-        """Give the burst to the core, and send the core's data."""
-        if self._outbox:
-            packets, self._outbox, self._outbox_size = self._outbox, [], 0
-            self._runner.send_now(self._core.publish(packets))
-
     # The loop's thread
-
-    def _end_burst(self) -> None:
-        with self._changed:
-            self._is_send_due = False
-            self._send()
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:
             case Accepted(through):
                 with self._changed:
                     self._accepted = through
-                    self._changed.notify_all()
+                    self._set_room()
             case Receipt():
                 self._losses.append(instruction)
             case _:

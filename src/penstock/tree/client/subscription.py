@@ -10,7 +10,7 @@ the agent, or are fetched from the root later.
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -22,6 +22,7 @@ from penstock.base.decoding import DECODE_ERRORS
 from penstock.base.errors import ConfigurationError, LimitError, LocalProtocolError, ModelError, PenstockError
 from penstock.base.log import logger
 from penstock.capture.core.message_reader import Readable
+from penstock.capture.live._reading import BatchReader
 from penstock.capture.live.frames import CollectedFrames
 from penstock.capture.live.reading import Models
 from penstock.middleware.core.delivery_record import DeliveryRecord
@@ -35,9 +36,11 @@ from penstock.tree.client.core.events import Deliver, Paused, Receipt, Resumed
 from penstock.tree.client.core.session_events import SessionEvents
 from penstock.tree.client.core.subscriber import Subscriber, SubscriberConfig
 from penstock.tree.client.handle import StreamHandle, split_options
+from penstock.tree.client.link_reader import LinkReader
 from penstock.tree.core.control import LIVE, OLDEST, TOPICS_MAX, WHERE_SIZE_MAX, Position
 from penstock.tree.core.infostream import Info
 from penstock.wire import PacketMessage
+from penstock.wire._packet_run import PacketRun
 
 SLICE_SECONDS = 0.05
 INBOX_MESSAGES_MAX = 16_384
@@ -111,15 +114,27 @@ class StreamSubscription(StreamHandle, CollectedFrames):
         without naming `penstock.session`, and reports an event that several streams have once."""
         self._models = models
         self._inbox_max = inbox_messages_max
-        self._inbox: deque[PacketMessage] = deque()
+        self._inbox: deque[Deliver] = deque()
+        self._ready: Sequence[Readable | PacketMessage] = []
+        """Messages taken from the inbox, in the thread that reads."""
+        self._ready_stream = ""
+        self._next = 0
+        """The next one of the ready messages."""
+        self._arrived = 0
+        """Number of messages that were put into the inbox."""
+        self._taken = 0
+        """Number of messages of the former ready lists."""
+        self._left_out = 0
+        """Taken messages that the application did not get: session events, unreadable ones."""
         self._is_paused = False
         self._record: DeliveryRecord[Receipt] = DeliveryRecord(losses_max)
         self._session_events = SessionEvents()
-        self._session_streams: deque[str] = deque()
-        """For each session event in the inbox: the stream that brought it."""
-        self._conflated = self._given = 0
+        self._reader = BatchReader(models, SystemRandomness().below(2**64), models.read)
+        self._conflated = 0
         self._core = Subscriber(config, SystemRandomness(), self.counters, token=token)
+        self._link_reader = LinkReader(self._core, self._changed, self._put)
         self._run(self._core, guard)
+        self._link_reader.begin(self._runner, self._loop)
 
     # For the application
 
@@ -127,22 +142,23 @@ class StreamSubscription(StreamHandle, CollectedFrames):
         """The next message, or None when none came within `timeout` seconds. Raises when the subscription is over."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            message = self._take(deadline)
-            if message is None:
+            if (message := self._take_ready()) is not None:
+                return message
+            if not self._fill(deadline):
                 return None
-            if (read := self._read(message)) is not None:
-                return read
 
     def __iter__(self) -> Iterator[Readable]:
         """Messages until the subscription is cancelled."""
         while not self._is_closed:
-            if (message := self.next(SLICE_SECONDS)) is not None:
+            if (message := self._take_ready()) is not None:
                 yield message
+            else:
+                self._fill(time.monotonic() + SLICE_SECONDS)
 
     async def __aiter__(self) -> AsyncIterator[Readable]:
         """The same for `async for`."""
         while not self._is_closed:
-            while self._inbox:
+            while self.waiting and not self._is_closed:
                 if (message := self.next(0.0)) is not None:
                     yield message
             await self._changed.wait_in_loop(lambda: self._inbox or self.is_over)
@@ -152,15 +168,12 @@ class StreamSubscription(StreamHandle, CollectedFrames):
         """Yield messages in batches, until none arrives for `timeout` seconds or the subscription is cancelled."""
         heard = time.monotonic()
         while not self._is_closed:
-            self._wait(SLICE_SECONDS)
-            self._check()
-            with self._changed:
-                taken = list(self._inbox)
-                self._inbox.clear()
-            self._make_room()
-            if taken:
+            if self.waiting or self._fill(time.monotonic() + SLICE_SECONDS):
                 heard = time.monotonic()
-                yield [read for each in taken if (read := self._read(each)) is not None]
+                read = self._take_all_ready()
+                while self._take_delivered():
+                    read += self._take_all_ready()
+                yield read
             elif timeout is not None and time.monotonic() - heard >= timeout:
                 return
 
@@ -186,7 +199,7 @@ class StreamSubscription(StreamHandle, CollectedFrames):
     @property
     def waiting(self) -> int:
         """Number of messages that have arrived and were not read."""
-        return len(self._inbox)
+        return 0 if self._error is not None else self._arrived - self._taken - self._next
 
     def positions(self) -> dict[str, Position]:
         """The position reached in each stream. Given as `since`, another subscription continues there. Read what waits
@@ -196,7 +209,7 @@ class StreamSubscription(StreamHandle, CollectedFrames):
     def statistics(self) -> StreamStatistics:
         dropped = self.counters.by_cause("messages_dropped")
         return StreamStatistics(
-            messages=self._given,
+            messages=self._taken + self._next - self._left_out,
             duplicates=self.counters.by_cause("messages_suppressed").get(Cause.DUPLICATE, 0),
             lost=self._record.loss_count,
             conflated=self._conflated,
@@ -209,6 +222,12 @@ class StreamSubscription(StreamHandle, CollectedFrames):
         with self._changed:
             super().fail(error)
             self._inbox.clear()
+            self._link_reader.close()
+
+    def close(self) -> None:
+        with self._changed:
+            self._link_reader.close()
+        super().close()
 
     # The application's thread
 
@@ -218,27 +237,63 @@ class StreamSubscription(StreamHandle, CollectedFrames):
             self.close()
             raise error
 
-    def _wait(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._inbox or self._error or self._is_closed, seconds)
+    def _take_ready(self) -> Readable | None:
+        """The next ready message; None: there is none."""
+        while self._next < len(self._ready):
+            self._check()
+            message = self._ready[self._next]
+            self._next += 1
+            if not isinstance(message, PacketMessage):
+                return message
+            if (read := self._read(message)) is not None:
+                return read
+            self._left_out += 1
+        return None
 
-    def _take(self, deadline: float | None) -> PacketMessage | None:
+    def _take_all_ready(self) -> list[Readable]:
+        found = []
+        while (message := self._take_ready()) is not None:
+            found.append(message)
+        return found
+
+    def _fill(self, deadline: float | None) -> bool:
+        """Take the next messages from the inbox; False: none arrived until the deadline."""
+        is_late = False
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            with self._changed:
+                is_lent = self._link_reader.is_lent
+                if self._inbox or self._error is not None or self._is_closed or is_late:
+                    break
+                if not is_lent and left is not None and left <= 0:
+                    break
+                if not is_lent:
+                    self._link_reader.ask()
+                    self._changed.wait(left)
+            if is_lent:
+                is_late = left is not None and left <= 0
+                self._link_reader.read(left)
+        return self._take_delivered()
+
+    def _take_delivered(self) -> bool:
+        """Take the next messages from the inbox; False: there are none."""
         with self._changed:
-            while True:
-                if self._error is not None or self._inbox or self._is_closed:
-                    break
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                self._changed.wait(left)
-            message = self._inbox.popleft() if self._inbox and self._error is None else None
+            taken = self._inbox.popleft() if self._inbox and self._error is None else None
         self._check()
+        if taken is not None:
+            messages = taken.messages
+            ready: Sequence[Readable | PacketMessage] = (
+                self._reader.read_run(messages, SESSION_TOPIC) if isinstance(messages, PacketRun) else messages
+            )
+            with self._changed:
+                self._taken += self._next
+                self._ready, self._next, self._ready_stream = ready, 0, taken.stream
         self._make_room()
-        return message
+        return taken is not None
 
     def _make_room(self) -> None:
         with self._changed:
-            has_room = self._is_paused and len(self._inbox) <= self._inbox_max // 2 and not self._is_closed
+            has_room = self._is_paused and self.waiting <= self._inbox_max // 2 and not self._is_closed
             if has_room:
                 self._is_paused = False
         if has_room:
@@ -256,17 +311,15 @@ class StreamSubscription(StreamHandle, CollectedFrames):
         if read.source is not None:
             self._session_events.note_origin(read.source)
         read.seq = message.sequence
-        self._given += 1
         return read
 
     def _tell_session(self, message: PacketMessage) -> None:
-        stream = self._session_streams.popleft()
         try:
             event = _session.decode(message.payload)
         except DECODE_ERRORS:
             self.counters.add("messages_dropped", cause=Cause.MESSAGE)
             return
-        news = self._session_events.news(stream, event)
+        news = self._session_events.news(self._ready_stream, event)
         if news is None:
             return
         self._record.add_session(news)
@@ -277,8 +330,8 @@ class StreamSubscription(StreamHandle, CollectedFrames):
 
     def _carry_out(self, instruction: Any) -> None:
         match instruction:
-            case Deliver(stream, messages):
-                self._deliver(stream, messages)
+            case Deliver():
+                self._deliver(instruction)
             case Receipt():
                 self._conflated += instruction.count
                 if instruction.cause != "conflated":
@@ -287,19 +340,24 @@ class StreamSubscription(StreamHandle, CollectedFrames):
             case _:
                 super()._carry_out(instruction)
 
-    def _deliver(self, stream: str, messages: list[PacketMessage]) -> None:
+    def _deliver(self, delivered: Deliver) -> None:
         with self._changed:
             if self._error is not None or self._is_closed:
                 return
-            self._session_streams.extend(stream for each in messages if each.topic == SESSION_TOPIC)
-            self._inbox.extend(messages)
-            is_full = len(self._inbox) > self._inbox_max and not self._is_paused
+            self._put(delivered)
+            self._link_reader.wake()
+            is_full = self.waiting > self._inbox_max and not self._is_paused
             # under the lock: a reader that has emptied the inbox must see the pause, or nobody would end it
             self._is_paused |= is_full
             self._changed.notify_all()
         if is_full:
             self._runner.pause()
             self._runner.carry_out_all(self._core.handle(Paused(), self._now_ns()))
+
+    def _put(self, delivered: Deliver) -> None:
+        """With the lock."""
+        self._inbox.append(delivered)
+        self._arrived += len(delivered.messages)
 
     def _resume(self) -> None:
         if self._is_paused:  # paused again in the meantime: the reader ends that pause, too

@@ -31,6 +31,8 @@ class PublishWindow:
         """Number of messages that can be added now."""
     @property
     def is_unsent(self) -> bool: ...
+    @property
+    def unsent_messages(self) -> int: ...
     def begin_at(self, first: int) -> None:
         """Set the first number before the first message: the router has seen lower ones."""
     def put(

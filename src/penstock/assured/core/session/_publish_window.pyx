@@ -90,6 +90,10 @@ cdef class PublishWindow:
     def is_unsent(self) -> bool:
         return self.unsent < self.next_number
 
+    @property
+    def unsent_messages(self) -> int:
+        return self.next_number - self.unsent
+
     def begin_at(self, uint64_t first) -> None:
         """Set the first number before the first message: the router has seen lower ones."""
         if self.next_number != self.unresolved:

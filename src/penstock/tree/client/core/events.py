@@ -27,6 +27,7 @@ from penstock.net.core.client_session import (
 )
 from penstock.tree.core.infostream import Info
 from penstock.wire import PacketMessage
+from penstock.wire._packet_run import PacketRun
 
 # Events
 
@@ -57,7 +58,7 @@ class Deliver(msgspec.Struct, frozen=True):
     """Messages for the application, in the order of their stream; none of them was delivered before."""
 
     stream: str
-    messages: list[PacketMessage]
+    messages: PacketRun | list[PacketMessage]
 
 
 class Receipt(msgspec.Struct, frozen=True):

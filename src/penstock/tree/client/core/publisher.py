@@ -56,7 +56,7 @@ class Publisher(TreeClient):
         """Messages that the root may still need."""
         self._first = 0
         """The number of the first kept message; 0: unknown until the first Welcome."""
-        self._sent = 0
+        self.sent = 0
         """The last number sent on the link in use."""
 
     @property
@@ -73,6 +73,11 @@ class Publisher(TreeClient):
         self._kept.extend(packets)
         self._send()
         return self._take_instructions()
+
+    def keep_sent(self, packet: bytes) -> None:
+        """The next message, which the caller has sent on the link in use, after all earlier ones."""
+        self._kept.append(packet)
+        self.sent += 1
 
     def hurry(self) -> list[Instruction]:
         """Ask the root to acknowledge at once what was sent. It would do so a little later, with further messages."""
@@ -116,7 +121,7 @@ class Publisher(TreeClient):
         if through + 1 < self._first:  # acknowledged by a root that is lost, and not kept here any more
             self._out.append(Receipt("", "diverged", through + 1, self._first - 1))
             through = self._first - 1
-        self._sent = min(through, self.next_number - 1)
+        self.sent = min(through, self.next_number - 1)
         self._confirm(through)
         self._send()
 
@@ -150,7 +155,7 @@ class Publisher(TreeClient):
             return
         part: list[bytes] = []
         size = 0
-        for at in range(self._sent + 1 - self._first, len(self._kept)):
+        for at in range(self.sent + 1 - self._first, len(self._kept)):
             packet = self._kept[at]
             if part and size + len(packet) > BLOCK_SIZE:
                 self._send_block(part)
@@ -159,7 +164,7 @@ class Publisher(TreeClient):
             size += len(packet)
         if part:
             self._send_block(part)
-        self._sent = self.next_number - 1
+        self.sent = self.next_number - 1
 
     def _send_block(self, packets: list[bytes]) -> None:
         self._out.append(SendData(self.link, encode_block(b"".join(packets), kind=KIND_PUBLISHED)))

@@ -41,7 +41,16 @@ from penstock.tree.core.control import (
     Welcome,
 )
 from penstock.tree.core.infostream import Conflated, Diverged, Gone, Info, Lagging, Revoked, StreamDefined, Through
+from penstock.tree.core.kernel._frame import (
+    BLOCK_HEADER_SIZE,
+    BLOCK_KIND_AT,
+    BLOCK_SIZE_MAX,
+    FRAME_LENGTH_SIZE,
+    KIND_PACKETS,
+)
 from penstock.wire import Packet
+from penstock.wire._codec import PACKET_GROUP_AT
+from penstock.wire._packet_run import take_run
 
 FETCH_SIZE = 1024 * 1024
 SESSIONS = Interest.parse(SESSION_TOPIC)
@@ -57,6 +66,9 @@ class SubscriberConfig(TreeClientConfig, frozen=True, kw_only=True):
     """Where to begin, by name of the stream."""
 
     fetch_bytes: int = FETCH_SIZE
+
+
+GROUP_END = PACKET_GROUP_AT + 4
 
 
 class _Stream(msgspec.Struct):
@@ -214,6 +226,42 @@ class Subscriber(TreeClient):
 
     # Messages
 
+    def take_frames(self, data: bytes) -> tuple[list[Instruction], int, bytes]:
+        """Take whole frames with packets that need no further checks, in the order of their link. Return what is to be
+        delivered, the offset of an incomplete frame at the end (the size of the data: there is none), and the frames
+        from the first unusual one on, which handle() must get next: then the offset means nothing."""
+        at, size = 0, len(data)
+        while size - at > BLOCK_KIND_AT:
+            if data[at + BLOCK_KIND_AT] == KIND_PACKETS and size - at < BLOCK_HEADER_SIZE:
+                break
+            end = at + FRAME_LENGTH_SIZE + int.from_bytes(data[at : at + FRAME_LENGTH_SIZE], "little")
+            if data[at + BLOCK_KIND_AT] != KIND_PACKETS or not BLOCK_HEADER_SIZE <= end - at <= BLOCK_SIZE_MAX:
+                return self._take_instructions(), at, data[at:]
+            if end > size:
+                break
+            taken = at + BLOCK_HEADER_SIZE
+            while taken < end:
+                run_end = self._take_run(data, taken, end)
+                if not run_end:
+                    length = BLOCK_HEADER_SIZE - FRAME_LENGTH_SIZE + end - taken
+                    head = data[at + FRAME_LENGTH_SIZE : at + BLOCK_HEADER_SIZE]
+                    rest = length.to_bytes(FRAME_LENGTH_SIZE, "little") + head + data[taken:]
+                    return self._take_instructions(), at, rest
+                taken = run_end
+            at = end
+        return self._take_instructions(), at, b""
+
+    def _take_run(self, packets: bytes, at: int, end: int) -> int:
+        stream = self._streams.get(int.from_bytes(packets[at + PACKET_GROUP_AT : at + GROUP_END], "little"))
+        if stream is None or stream.last < 0:
+            return 0
+        run = take_run(packets, at, end, stream.info.number, stream.term, stream.last)
+        if run is None:
+            return 0
+        stream.last = run.last
+        self._out.append(Deliver(stream.info.name, run))
+        return run.end
+
     def _packet_received(self, link: int, packet: Packet) -> None:
         stream = self._streams.get(packet.group)
         if stream is None or packet.epoch < stream.term:
@@ -222,11 +270,7 @@ class Subscriber(TreeClient):
             self._counters.add("messages_suppressed", cause=Cause.DUPLICATE)
         else:
             stream.last, stream.term = packet.sequence, packet.epoch
-            newest = self._out[-1] if self._out else None
-            if not isinstance(newest, Deliver) or newest.stream != stream.info.name:
-                newest = Deliver(stream.info.name, [])
-                self._out.append(newest)
-            newest.messages.extend(packet)
+            self._out.append(Deliver(stream.info.name, list(packet)))
 
     def _advance(self, number: int, through: int) -> None:
         stream = self._streams.get(number)

@@ -41,7 +41,7 @@ from penstock.tree.core.infostream import (
     Stopping,
     decode_info,
 )
-from penstock.tree.core.kernel._frame import split_packets
+from penstock.tree.core.kernel._frame import check_packets, packet_at
 from penstock.wire import Packet, decode
 
 REFUSALS = RefusalErrors(
@@ -105,6 +105,11 @@ class TreeClient:
         return self._config.name
 
     @property
+    def session(self) -> ClientSession[Welcome]:
+        """The links."""
+        return self._links
+
+    @property
     def link(self) -> int:
         """The link in use; 0: none."""
         return self._links.link
@@ -116,6 +121,11 @@ class TreeClient:
 
     def next_deadline_ns(self) -> int | None:
         return self._links.next_deadline_ns()
+
+    @property
+    def is_settled(self) -> bool:
+        """True if a link is in use and no other one is sought."""
+        return bool(self.link) and not self._links.candidate
 
     def expects_welcome(self, link: int) -> bool:
         return self._links.expects_welcome(link)
@@ -155,6 +165,11 @@ class TreeClient:
     def _packet_received(self, link: int, packet: Packet) -> None:
         """A packet of a stream."""
         self._counters.add("packets_dropped", cause=Cause.UNEXPECTED)
+
+    def _take_run(self, packets: bytes, at: int, end: int) -> int:
+        """Take the packets between these offsets that need no further checks; return the offset after them, 0: there
+        are none."""
+        return 0
 
     # Events
 
@@ -206,9 +221,13 @@ class TreeClient:
         self._begin_on(link, welcome)
 
     def _take_packets(self, link: int, packets: bytes, now_ns: int) -> None:
-        for data in split_packets(packets):
-            if link not in (self.link, self._links.next_link):
-                return
+        at, end = 0, check_packets(packets)
+        while at < end and link in (self.link, self._links.next_link):
+            if taken := self._take_run(packets, at, end):
+                at = taken
+                continue
+            data = packet_at(packets, at)
+            at += len(data)
             try:
                 packet = decode(data)
             except PacketError as error:

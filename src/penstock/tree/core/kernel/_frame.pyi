@@ -33,6 +33,8 @@ HOP_SIZE: int
 def encode_block(packets: Buffer, *, leg: int = 0, kind: int = ...) -> bytes:
     """Encode the packets as one or more frames; no packets give no frames."""
 
+def check_packets(packets: Buffer) -> int: ...
+def packet_at(packets: Buffer, at: int) -> bytes: ...
 def split_packets(packets: Buffer) -> list[bytes]:
     """Split into single packets. PacketError if these are not whole packets."""
 

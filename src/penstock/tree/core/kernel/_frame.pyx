@@ -23,10 +23,19 @@ cdef bint are_packets(const uint8_t *data, uint64_t size) noexcept nogil:
     return True
 
 
-cdef int check_packets(const uint8_t[::1] packets) except -1:
+cpdef Py_ssize_t check_packets(const uint8_t[::1] packets) except -1:
+    """Return the size. PacketError if these are not whole packets."""
     if packets.shape[0] and not are_packets(&packets[0], packets.shape[0]):
         raise PacketError("these bytes are not whole packets, one after another", cause=Cause.LENGTH)
-    return 0
+    return packets.shape[0]
+
+
+def packet_at(const uint8_t[::1] packets not None, Py_ssize_t at) -> bytes:
+    """Return the packet at an offset. PacketError if no whole packet is there."""
+    cdef uint32_t size = packet_size_at(&packets[at], packets.shape[0] - at) if 0 <= at < packets.shape[0] else 0
+    if size == 0:
+        raise PacketError(f"no whole packet at offset {at}", cause=Cause.LENGTH)
+    return PyBytes_FromStringAndSize(<const char *>&packets[at], size)
 
 
 def encode_block(const uint8_t[::1] packets not None, *, uint32_t leg = 0, uint8_t kind = KIND_PACKETS) -> bytes:

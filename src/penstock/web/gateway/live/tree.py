@@ -3,7 +3,7 @@ and published messages go to the root. All code runs in the console's loop, exce
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
@@ -206,7 +206,7 @@ class TreeSource:
             case Over(error):
                 self._end(feed, error)
 
-    def _deliver(self, feed: "_Feed", stream: str, messages: Sequence[PacketMessage]) -> None:
+    def _deliver(self, feed: "_Feed", stream: str, messages: Iterable[PacketMessage]) -> None:
         """Deliver copies, because messages that wait for a browser must not hold the blocks that they arrived in."""
         arrivals: list[Arrival] = []
         for message in messages:
