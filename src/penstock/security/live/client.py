@@ -70,6 +70,11 @@ class AdminClient:
             credentials = Credentials.load(credentials)
         return AdminClient(parse_addresses(url), credentials, timeout_s=timeout_s)
 
+    @property
+    def host(self) -> str:
+        """The server that answered last."""
+        return self._addresses[self._current].host
+
     def close(self) -> None:
         self._caller.close()
 
