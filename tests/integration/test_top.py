@@ -357,14 +357,16 @@ def test_nodes_that_are_not_well_come_first_with_the_reason_in_words() -> None:
     (closed,) = free_ports(1)
 
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
-        def reasons() -> str:
-            return str(app.query_one("#reasons", Static).render())
+        def is_told() -> bool:
+            """False while a node answers late, and is unreachable, too."""
+            reasons = str(app.query_one("#reasons", Static).render())
+            return (
+                [row[2] for row in cells(app)] == ["failed", "unreachable", "up"]
+                and reasons.count("no data from the upstream node") == reasons.count(" is failed: ") == 1
+                and f"127.0.0.1:{closed} is unreachable: " in reasons
+            )
 
-        await until(pilot, lambda: len(cells(app)) == 3, "all nodes")
-        assert [row[2] for row in cells(app)] == ["failed", "unreachable", "up"]
-        assert "is failed: " in reasons()
-        assert reasons().count("no data from the upstream node") == 1
-        assert f"127.0.0.1:{closed} is unreachable: " in reasons()
+        await until(pilot, is_told, "all nodes, and why two of them are not well")
 
     with node_here(plant_config()) as plant, node_here(mux_config(closed, access="open")) as mux:
         urls = (plant.node.node.url, mux.node.node.url, f"127.0.0.1:{closed}")
