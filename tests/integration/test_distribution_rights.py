@@ -1,5 +1,6 @@
 """Rights at a plant and at a multiplexer, with the three sources of rights; and accounts of the deliveries."""
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 from account_kit import recorded
 from admin_kit import config, credentials, credentials_file, policy_text
 from integration.distribution_kit import Consumer, NodeHere, mux_config, node_here, packed, plant_config, quote
+from logs import logs_kept
 from penstock.admin.live.driver import AdminServer
+from penstock.base import log
 from penstock.base.errors import RefusedError
 from penstock.engine import EngineConfig, EventKind
 from penstock.plant.config import AccessMode
@@ -78,6 +81,20 @@ def nodes(world: World, tmp_path: Path) -> Iterator[tuple[NodeHere, NodeHere]]:
         with node_here(mux_config(plant.port, **settings)) as mux:
             wait_until(lambda: mux.node.status().is_fed and mux.node.status().is_in_touch, "the plant")
             yield plant, mux
+
+
+def test_a_multiplexer_starts_without_a_refused_login(world: World) -> None:
+    """It waits for its token, and the plant for keys to check tokens with."""
+    lines = io.StringIO()
+    with logs_kept():
+        log.configure(style="json", level="INFO", stream=lines)
+        with (
+            node_here(plant_config(admin=world.admin)) as plant,
+            node_here(mux_config(plant.port, admin=world.admin, access=world.mode)) as mux,
+        ):
+            wait_until(lambda: mux.node.status().is_fed, "the plant")
+    assert '"node_attached"' in lines.getvalue()
+    assert "_refused" not in lines.getvalue()
 
 
 @pytest.mark.spec("MUX-2")

@@ -46,7 +46,7 @@ def test_a_node_that_does_not_stay_up_is_failing_and_is_restarted_ever_more_slow
             return node.member is not None and node.is_ready
 
         for deaths in range(1, FAILING_DEATHS + 1):
-            assert row(plant).state is State.UP
+            assert (row(plant).state, row(plant).restarts) == (State.UP, deaths - 1)
             assert node.member is not None
             os.kill(node.member.pid, signal.SIGKILL)
             poll_until(lambda: node.member is None, "the supervisor to notice")
@@ -65,4 +65,4 @@ def test_a_node_that_does_not_stay_up_is_failing_and_is_restarted_ever_more_slow
         assert (node.restarts.deaths, node.restarts.pause_s) == (FAILING_DEATHS, RESTART_SECONDS[0])
         poll_until(is_back, "the node to be back")
         running.stop()
-    assert plant.pages.failing("sieve") == ""
+    assert (plant.pages.failing("sieve"), plant.pages.restarts("sieve")) == ("", 0)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.frontdoor.memory import FIRST_PLANT, resident
+from penstock.bench.harness import resident
 from penstock.demo.layout import write_layout
+from penstock.demo.reports import FIRST_PLANT
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant

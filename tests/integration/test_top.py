@@ -17,7 +17,7 @@ from textual.widgets import DataTable, Input, Static
 from admin_kit import policy_text
 from certificates import make_certificate
 from integration.command_kit import running
-from integration.distribution_kit import Consumer, NodeHere, node_here, packed, plant_config, quote
+from integration.distribution_kit import Consumer, NodeHere, mux_config, node_here, packed, plant_config, quote
 from integration.filter_kit import Application, filter_here
 from penstock.admin.config import AdminConfig
 from penstock.admin.live.driver import AdminServer
@@ -30,6 +30,7 @@ from penstock.security.live.client import AdminClient
 from penstock.top.core.picture import NodeRow, Picture, State
 from penstock.top.core.places import Place, place_given, places_of_plant
 from penstock.top.core.reading import Reading
+from penstock.top.core.shown import VIEWS
 from penstock.top.live.app import TopApp
 from penstock.top.live.fetching import ANSWER_SIZE_MAX, fetch, fetch_all
 from waiting import PATIENCE_SECONDS, wait_until
@@ -277,10 +278,10 @@ async def until(pilot: Pilot[None], condition: Callable[[], object], what: str) 
     assert condition(), what
 
 
-def on_terminal(test: Callable[[TopApp, Pilot[None]], Any], *addresses: str) -> None:
+def on_terminal(test: Callable[[TopApp, Pilot[None]], Any], *addresses: str, width: int = 220) -> None:
     async def main() -> None:
         app = TopApp("a test", lambda: [place_given(each) for each in addresses], QUICK_SECONDS)
-        async with app.run_test(size=(220, 40)) as pilot:
+        async with app.run_test(size=(width, 40)) as pilot:
             await until(pilot, lambda: cells(app), "a first look")
             await test(app, pilot)
             await pilot.press("q")
@@ -314,8 +315,8 @@ def busy_plant() -> Iterator[NodeHere]:
 def test_keys_choose_the_view_and_its_rates_are_live() -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         assert titles(app)[:3] == ["node", "role", "state"]
-        await until(pilot, lambda: cells(app)[0][4] not in ("-", "0"), "a rate of updates")
-        for key, title in (("2", "stream"), ("3", "component"), ("4", "consumer"), ("1", "role")):
+        await until(pilot, lambda: cells(app)[0][titles(app).index("in/s")] not in ("-", "0"), "a rate of updates")
+        for key, title in (("2", "stream"), ("3", "what"), ("4", "consumer"), ("1", "role")):
             await pilot.press(key)
             assert titles(app)[1] == title
         await pilot.press("tab")
@@ -329,6 +330,47 @@ def test_keys_choose_the_view_and_its_rates_are_live() -> None:
 
     with busy_plant() as node:
         on_terminal(test, node.node.node.url)
+
+
+def test_nothing_is_cut_at_120_columns_and_columns_that_do_not_fit_are_named() -> None:
+    async def test(app: TopApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: cells(app)[0][titles(app).index("in/s")] not in ("-", "0"), "a rate of updates")
+        await pilot.press("p")  # a picture that no longer changes
+        for number, view in enumerate(VIEWS, start=1):
+            await pilot.press(str(number))
+            await pilot.pause()
+            table: DataTable[Any] = app.query_one("#table", DataTable)
+            assert table.virtual_size.width <= table.size.width <= 120, view.name
+            wanted = [column.title for column in view.columns]
+            assert titles(app) == wanted[: len(titles(app))]
+            left_out = wanted[len(titles(app)) :]
+            assert (f"too wide: {', '.join(left_out)}" in heading(app)) == bool(left_out)
+        await pilot.press("1")
+        first = ["node", "role", "state", "lost", "restarts", "in/s", "out/s", "p50 µs", "p99 µs"]
+        assert titles(app)[: len(first)] == first
+
+    with busy_plant() as node:
+        on_terminal(test, node.node.node.url, width=120)
+
+
+def test_nodes_that_are_not_well_come_first_with_the_reason_in_words() -> None:
+    (closed,) = free_ports(1)
+
+    async def test(app: TopApp, pilot: Pilot[None]) -> None:
+        def is_told() -> bool:
+            """False while a node answers late, and is unreachable, too."""
+            reasons = str(app.query_one("#reasons", Static).render())
+            return (
+                [row[2] for row in cells(app)] == ["failed", "unreachable", "up"]
+                and reasons.count("no data from the upstream node") == reasons.count(" is failed: ") == 1
+                and f"127.0.0.1:{closed} is unreachable: " in reasons
+            )
+
+        await until(pilot, is_told, "all nodes, and why two of them are not well")
+
+    with node_here(plant_config()) as plant, node_here(mux_config(closed, access="open")) as mux:
+        urls = (plant.node.node.url, mux.node.node.url, f"127.0.0.1:{closed}")
+        on_terminal(test, *urls, width=120)
 
 
 def test_rows_are_sorted_reversed_and_filtered_by_keys() -> None:
@@ -413,9 +455,9 @@ def test_a_node_that_ends_is_stale_on_the_terminal_and_one_that_talks_nonsense_s
         module = ending.enter_context(filter_here())
 
         async def test(app: TopApp, pilot: Pilot[None]) -> None:
-            await until(pilot, lambda: [row[2] for row in cells(app)] == ["up", "garbled"], "both answer")
+            await until(pilot, lambda: [row[2] for row in cells(app)] == ["garbled", "up"], "both answer")
             at = titles(app).index("garbled")
-            await until(pilot, lambda: int(cells(app)[1][at]) > 1, "garbled answers are counted")
+            await until(pilot, lambda: int(cells(app)[0][at]) > 1, "garbled answers are counted")
             await asyncio.to_thread(ending.close)
             await until(pilot, lambda: cells(app)[0][2] == "unreachable", "it ended")
             row = dict(zip(titles(app), cells(app)[0], strict=True))

@@ -55,7 +55,7 @@ def test_an_event_that_the_core_refuses_is_not_a_failure() -> None:
         assert isinstance(running.tell("refused"), LocalProtocolError)
         assert running.tell("next") is None
         assert (out, running.has_failed) == (["next"], False)
-        await running.await_tokens()  # without an administration server to wait for
+        await node.await_tokens()  # without an administration server to wait for
 
     run(work)
 

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import http.client
+import io
 import socket
 import ssl
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,9 @@ from typing import Any
 import pytest
 
 from certificates import make_certificate
+from logs import logs_kept
 from penstock.admin.config import AdminConfig
+from penstock.base import log
 from penstock.base.errors import ConfigurationError
 from penstock.base.metrics import Metrics
 from penstock.base.status_page import CONNECTIONS_MAX, Health, StatusPage
@@ -24,6 +28,7 @@ from penstock.top.core.places import Place, place_given
 from penstock.top.live.fetching import fetch
 from waiting import PATIENCE_SECONDS
 
+RESETS = 20
 TOKEN = "a-token-of-the-operator"
 ELSEWHERE = ["0.0.0.0", "::", "192.0.2.1", "example.com", ""]
 
@@ -210,3 +215,28 @@ def test_an_address_with_tls_needs_both_files() -> None:
     with pytest.raises(ConfigurationError, match="needs TLS and a token"):
         place_given("https://127.0.0.1:9400", ca_file="ca.pem")
     assert place_given("127.0.0.1:9400", ca_file="ca.pem", token_file="x").token_file == ""
+
+
+@pytest.mark.spec("OPS-1")
+@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")  # wrap_socket() of a reset connection
+@pytest.mark.parametrize("begin", [b"", b"\x16\x03\x01\x02", b"GET /metrics HTTP/1.1\r\n\r\n", None])
+def test_resets_of_connections_with_tls_leave_no_traceback(
+    tmp_path: Path, begin: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The client resets the connection before, in or instead of the handshake, or (None) after its request."""
+    lines = io.StringIO()
+    with logs_kept(), protected_page(tmp_path) as (_, port, files):
+        log.configure(style="json", level="DEBUG", stream=lines)
+        for _ in range(RESETS):
+            client = socket.create_connection(("127.0.0.1", port))
+            if begin is None:
+                context = ssl.create_default_context(cafile=files.certificate)
+                client = context.wrap_socket(client, server_hostname="127.0.0.1")
+                client.sendall(f"GET /metrics HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+            else:
+                client.sendall(begin)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets it
+            client.close()
+        assert asked(port, files, ("Authorization", f"Bearer {TOKEN}"))[0] == 200
+    assert "request_failed" not in lines.getvalue()
+    assert "Traceback" not in capsys.readouterr().err

@@ -38,7 +38,7 @@ ALLOWED = {
 }
 
 ENTRY_POINTS = {
-    "penstock.cli.main",
+    "penstock.__main__",
     "penstock.engine.client.offload.process",
     "penstock.demo.booking",
     "penstock.demo.consumer",

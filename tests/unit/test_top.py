@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.text import Text
 
 from penstock.assured.config import EndpointConfig
 from penstock.assured.core.status import Replication, RouterStatus, Voting, WitnessStatus
@@ -22,7 +23,19 @@ from penstock.top.core.picture import ConsumerRow, NodeRow, Picture, State
 from penstock.top.core.places import Place, place_given
 from penstock.top.core.reading import CounterKey, Pages, Reading, Status, parse_answer, read_metrics, understand
 from penstock.top.core.rows import TROUBLES
-from penstock.top.core.shown import CONSUMERS, ENDPOINTS, LOSSES, NODES, STREAMS, VIEWS, duration, word
+from penstock.top.core.shown import (
+    CONSUMERS,
+    ENDPOINTS,
+    HARMLESS,
+    LOSSES,
+    NODES,
+    STREAMS,
+    VIEWS,
+    duration,
+    fitting,
+    reasons,
+    word,
+)
 from penstock.top.core.watch import Watch
 
 PLANT = Place("records", "127.0.0.1", 7001, "plant")
@@ -191,6 +204,34 @@ def test_losses_are_shown_by_cause_with_their_rates() -> None:
     rows = {(row.what, row.cause): (row.count, row.per_s) for row in picture.losses}
     assert rows == {("messages_lost", "gone"): (10, 3), ("packets_dropped", "checksum"): (8, 4)}
     assert only_node(picture).lost == 10
+
+
+def test_harmless_counters_are_told_from_losses() -> None:
+    copies, again = (CounterKey("receiver", "packets_dropped", cause) for cause in ("duplicate", "checksum"))
+    picture = look(Watch(), reading(10, plant_status(), counters={LOST: 4.0, copies: 90.0, again: 2.0}))
+    assert {row.cause: row.is_harmless for row in picture.losses} == {
+        "gone": False,
+        "checksum": False,
+        "duplicate": True,
+    }
+    assert [cells[2].plain for cells in HARMLESS.table(picture)[0]] == ["duplicate"]
+    assert {cells[2].plain for cells in LOSSES.table(picture)[0]} == {"gone", "checksum"}
+
+
+def test_restarts_are_those_of_the_supervisor_also_at_the_first_look() -> None:
+    place = msgspec.structs.replace(PLANT, restarts=3)
+    watch = Watch()
+    assert only_node(look(watch, reading(10, plant_status(), place))).restarts == 3
+    silent = look(watch, Reading(place, 11 * NS_PER_SECOND, "unreachable", "no answer"))
+    assert only_node(silent).restarts == 3
+    assert reasons(silent) == ["records is unreachable: no answer; its last answer is 1 s old"]
+
+
+@pytest.mark.parametrize(("width", "count"), [(1, 1), (6, 1), (7, 2), (14, 2), (15, 3), (1_000, 3)])
+def test_columns_that_fit_are_shown_whole(width: int, count: int) -> None:
+    row = [Text("a"), Text("b"), Text("quoted")]
+    assert fitting(["a", "bc", "d"], [row], width) == count
+    assert fitting(["a", "bc", "quoted"], [], width) == count
 
 
 @pytest.mark.spec("MDE-2", "OPS-1")
@@ -490,5 +531,15 @@ assert "penstock.cli.journal.command" not in sys.modules
 for name in COMMANDS:
     load_command(name)
 assert not [name for name in sys.modules if "textual" in name or "sqlglot" in name]
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=project, timeout=60)
+
+
+def test_one_message_is_published_without_importing_the_client(project: Path) -> None:
+    script = """
+import sys
+from penstock.cli.main import load_command
+load_command("pub")
+assert not {"penstock.client", "penstock.tree", "penstock.assured", "penstock.filter.client"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, cwd=project, timeout=60)

@@ -7,6 +7,7 @@ connections at a time.
 """
 
 import contextlib
+import errno
 import hmac
 import ipaddress
 import socket
@@ -193,7 +194,8 @@ class _Server(ThreadingHTTPServer):
         """Log errors of the node with their location; a client may disconnect at any moment."""
         error = sys.exception()
         client = "{}:{}".format(*client_address[:2])
-        if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
+        is_reset = isinstance(error, OSError) and error.errno == errno.ENOTCONN  # before the handshake of TLS
+        if is_reset or isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
             log.debug("client_disconnected", client=client, error=repr(error))
         else:
             log.error("request_failed", client=client, error=repr(error), traceback=traceback.format_exc())

@@ -44,6 +44,7 @@ BENCHES = {
             "filter.bench",
             "messages evaluated by a filter module, and the cost of an unwanted message, compared with bare receiving",
         ),
+        Bench("first", "from a clone to the first figure of the demo, --help, and a minimal plant's start and memory"),
         Bench(
             "frontdoor.bench",
             "the public API: one publish() and one `for` step per message, compared with pyzmq and nats-server",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+KIB_PER_MB = 1_024
+
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One line of `penstock bench --json`. `ratio` is value / against_value."""
@@ -105,3 +107,20 @@ def cpu_seconds(process: int) -> float:
     """Return the CPU time used by a process in all its threads."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Resident(msgspec.Struct, frozen=True):
+    """The memory of a process in MB."""
+
+    rss: float
+    pss: float
+    """Pages that n processes share count as 1/n."""
+
+
+def resident(pid: int | str) -> Resident:
+    """Read the memory of a process; "self": of this one."""
+    found = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        name, size, _ = line.split()
+        found[name] = int(size) / KIB_PER_MB
+    return Resident(found["Rss:"], found["Pss:"])

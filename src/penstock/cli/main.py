@@ -45,7 +45,7 @@ Start here:
 
 COMMANDS = {
     "demo": "demo.command:demo",
-    "init": "up:init",
+    "init": "init:init",
     "up": "up:up",
     "node": "up:node",
     "top": "top:top",

@@ -13,7 +13,8 @@ from penstock.assured.wire.control import EndpointInfo
 from penstock.base.errors import NotFoundError
 from penstock.base.readable import harmless_json, printable
 from penstock.base.words import counted
-from penstock.cli.common.routers import ConnectOption, CredentialsOption, RouterArgument, SecretOption, opened
+from penstock.cli.common.routers import ConnectOption, CredentialsOption, RouterArgument, opened
+from penstock.cli.common.secrets import SecretOption
 from penstock.cli.common.times import parse_time
 
 WAIT_SECONDS = 0.5

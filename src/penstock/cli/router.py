@@ -14,7 +14,8 @@ from penstock.base.errors import ConfigurationError
 from penstock.base.readable import printable
 from penstock.base.words import counted
 from penstock.cli.common.nodes import control_facts, described_node, run_node
-from penstock.cli.common.routers import ConnectOption, CredentialsOption, OneRouterArgument, SecretOption, opened
+from penstock.cli.common.routers import ConnectOption, CredentialsOption, OneRouterArgument, opened
+from penstock.cli.common.secrets import SecretOption
 from penstock.cli.common.statuses import show_statuses
 
 app = typer.Typer(

@@ -1,6 +1,5 @@
-"""`penstock up`, `node`, `init`: run every node of a plant on this machine, run one of them, make a first plant."""
+"""`penstock up`, `node`: run every node of a plant on this machine, run one of them."""
 
-import errno
 import os
 import re
 from pathlib import Path
@@ -10,14 +9,10 @@ import typer
 from rich.console import Console
 
 from penstock.admin.config import AdminConfig
-from penstock.base.errors import ConfigurationError
-from penstock.base.files import make_directory, share_with_group
+from penstock.base.files import share_with_group
 from penstock.base.log import configure
 from penstock.base.words import counted
 from penstock.cli.common.interrupt import interruptible
-from penstock.demo.layout import EDGE, ENDPOINT, MUX, PREFIX, Layout, write_layout
-from penstock.demo.ports import FIRST_DEFAULT, PORTS, Ports
-from penstock.demo.reports import DemoOptions
 from penstock.node.checking import check_files
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
@@ -131,69 +126,3 @@ def node(
 
         raise typer.Exit(run_console(described, config, noting(described, name, tell)))
     raise typer.Exit(run(config, noting(described, name, tell), path=path))
-
-
-USER = "alice"
-"""The subscriber of a first plant."""
-
-
-def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A new directory for the plant's documents.")],
-    port: Annotated[
-        int,
-        typer.Option(
-            min=1_024,
-            max=65_536 - PORTS,
-            help=f"First of the {PORTS} ports that the plant uses; the administration server listens there.",
-        ),
-    ] = FIRST_DEFAULT,
-    minimal: Annotated[
-        bool,
-        typer.Option("--minimal", help="Only an exchange, two feed adapters and the administration server."),
-    ] = False,
-) -> None:
-    """Write a first plant to try and to change: a generated exchange feed, two adapters, a policy and more."""
-    try:
-        if directory.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        make_directory(directory)
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot be created: {error.strerror}",
-            where=str(directory),
-            hint="choose a directory that does not exist yet",
-        ) from None
-    rest = not minimal
-    options = DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=rest, nodes=rest, tree=rest, router=rest)
-    ports = Ports.documented(port)
-    layout = write_layout(directory, options, ports=ports, user=USER)
-    (credentials,) = layout.credentials
-    login = f"--connect {layout.url} --credentials {credentials}"
-    typer.echo(f"Wrote {layout.plant}, the policy and credentials. Run the plant:\n")
-    typer.echo(f"  penstock up {layout.plant}")
-    if minimal:
-        typer.echo(f"\nIn another terminal, subscribe as {USER}:\n")
-        typer.echo(f"  penstock sub {login} 'md.us.eq.AAPL.>'")
-    else:
-        _tell_ways_to_subscribe(layout, ports, login)
-    typer.echo("\nWatch and operate the plant:\n")
-    typer.echo(f"  penstock top {layout.plant}")
-    typer.echo(f"  penstock admin status --connect {layout.url} --credentials {layout.operations}")
-    if not minimal:
-        typer.echo(
-            f"\nThe console is at http://127.0.0.1:{ports.console}: log in as operations, with the secret in "
-            f"{layout.operations}."
-        )
-
-
-def _tell_ways_to_subscribe(layout: Layout, ports: Ports, login: str) -> None:
-    typer.echo(
-        f"\nIn other terminals, subscribe as {USER}: through the filter module, to records, metered, from the tree:\n"
-    )
-    typer.echo(f"  penstock sub {login} --filter {layout.filter} 'md.us.eq.AAPL.>'")
-    typer.echo(f"  penstock sub {login} --node {layout.nodes[MUX]} --records 'md.us.eq.AAPL.quote'")
-    typer.echo(f"  penstock sub {login} --node {layout.nodes[EDGE]} --metered 4 'md.us.eq.AAPL.quote'")
-    typer.echo(f"  penstock sub {login} --agent 127.0.0.1:{ports.agents[-1]} 'md.us.eq.AAPL.trade'")
-    typer.echo("\nPublish and consume assured messages:\n")
-    typer.echo(f"  penstock queue publish {layout.router} {PREFIX}.trial 'a trade' {login}")
-    typer.echo(f"  penstock queue drain {layout.router} {ENDPOINT} {login}")

@@ -28,7 +28,7 @@ from penstock.client.brokered_publisher import BrokeredPublisher
 from penstock.client.config import ClientConfig
 from penstock.client.context import ClientContext
 from penstock.client.contributor import Contributor
-from penstock.client.feed_subscription import LOOP_BACK, Surroundings, Transport
+from penstock.client.feed_subscription import Surroundings, Transport
 from penstock.client.holding import Holding
 from penstock.client.inbox import Inbox
 from penstock.client.nodes import NodeConsumers, NodeRecords, NodeSubscription, kinds_of
@@ -40,6 +40,7 @@ from penstock.middleware.live import MulticastPublisher
 from penstock.model import Message, MessageModel
 from penstock.net.guard import Guard
 from penstock.net.live.loop_thread import LoopThread
+from penstock.net.place import interface_to
 from penstock.net.udp import Channel
 from penstock.security.core.authentication import PUBLISHERS
 from penstock.security.core.brokering import (
@@ -219,7 +220,7 @@ class Client(Displayed):
             counters,
             self.models,
             self._node,
-            self._interface,
+            self._interface_to,
             transport,
             where,
             refused,
@@ -331,6 +332,9 @@ class Client(Displayed):
             raise LocalProtocolError("name, groups and ring need a channel", hint="pass a Channel in place of topics")
         return self._brokered_publisher(tuple(str(each) for each in topics), config)
 
+    def _interface_to(self, host: str) -> str:
+        return self._interface or interface_to(host or self.admin.host)
+
     def _brokered_publisher(self, topics: tuple[str, ...], config: PublisherConfig | None) -> BrokeredPublisher:
         if not topics:
             raise LocalProtocolError("a publisher needs topics", hint="pass the topics to send on")
@@ -342,7 +346,7 @@ class Client(Displayed):
                 brokered,
                 self,
                 topics,
-                interface=self._interface or LOOP_BACK,
+                interface=self._interface_to(""),
                 config=config,
                 lease=self._lease.flag,
             )

@@ -23,7 +23,7 @@ def connect(
     """Connect to the plant whose administration servers are at "penstock://host:port[,host:port]" (penstocks:// with
     TLS). The client logs in at once, so that wrong credentials raise here.
 
-    `interface` is the address of the interface for multicast, if it differs from the adapters' setting. `tls` and
+    `interface` is the address of the interface for multicast; by default, that of the route to publishers. `tls` and
     `secret` protect connections to adapters on other hosts.
     """
     admin = AdminClient.connect(url, credentials)

@@ -24,6 +24,7 @@ from penstock.filter.client.discovery import AUTO, find_filter
 from penstock.middleware import Discontinuity, LossReceipt, Merged, MergedBatch, MergeGap, SessionEvent
 from penstock.middleware.live import MulticastReceiver
 from penstock.middleware.live.merging_receiver import MergingReceiver, StreamSource
+from penstock.net.live.control_driver import require_protection
 from penstock.net.live.loop_thread import LoopThread
 from penstock.net.udp import Address, Channel
 from penstock.security import Entitlement
@@ -35,7 +36,6 @@ log = logger("client.line")
 
 Transport: TypeAlias = Literal["auto", "multicast", "tcp"]
 
-LOOP_BACK = "127.0.0.1"
 
 TURN_SECONDS = 0.005
 """Interval at which a line is read while an image or a key is awaited."""
@@ -50,7 +50,9 @@ class Surroundings(msgspec.Struct):
     counters: Counters
     models: Models
     node: str
-    interface: str | None
+    interface_to: Callable[[str], str]
+    """The address of the interface on which multicast of this host arrives; of the server, if there is no host."""
+
     transport: Transport
     where: str | None
     on_refused: Callable[[RefusedError], None]
@@ -77,6 +79,9 @@ class FeedSubscription:
         self._asked: list[str] = []  # topics requested from adapters over TCP
         self._token = token
         self.is_multicast = self._goes_by_multicast(stream)
+        if not self.is_multicast:
+            for each in stream.addresses:
+                require_protection(each.service_host, around.protection.secret, around.protection.tls)
         self.gate = Gate(self._topics_to_pass(stream), around.where, around.models, around.counters)
         self.gate.learns_models = has_service(stream)
         self._multicast: dict[str, tuple[frozenset[Channel], MulticastReceiver]] = {}  # by interface
@@ -271,7 +276,7 @@ class FeedSubscription:
     def _listen_directly(self, addresses: Sequence[StreamAddress]) -> None:
         by_interface: dict[str, set[Channel]] = {}
         for each in addresses:
-            interface = self._around.interface or each.interface or LOOP_BACK
+            interface = self._around.interface_to(each.interface)
             by_interface.setdefault(interface, set()).add(
                 Channel(group=each.group, port=each.port, interface=interface)
             )

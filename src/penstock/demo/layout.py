@@ -1,5 +1,6 @@
 """Write the documents of the demo plant into a directory, like those an operator writes by hand."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -130,9 +131,9 @@ def write_layout(directory: Path, options: DemoOptions, *, ports: Ports | None =
         roles |= {TREE: "filter", VISITOR: ""}
     if options.router:
         roles |= {ROUTER: "filter", BOOKING: "", CLEARING: ""}
-    entries = [_make_client(directory, name, role) for name, role in roles.items()]
+    entries = [make_client((directory,), name, role) for name, role in roles.items()]
     policy = directory / "policy.toml"
-    write_file(policy, _policy(entries, [*receivers, *nodes], options, user).encode())
+    write_file(policy, policy_text(entries, [*receivers, *nodes], options, user).encode())
     adapters = "".join(
         _ADAPTER.format(name=name, channel=_inline(channel), port=port, journal=_journal(name, options))
         for name, port, channel in zip(ADAPTERS, ports.peers, ports.published, strict=True)
@@ -176,16 +177,18 @@ def write_layout(directory: Path, options: DemoOptions, *, ports: Ports | None =
     )
 
 
-def _make_client(directory: Path, name: str, role: str) -> str:
-    """Create a secret: write the client's credentials file and return the policy entry."""
+def make_client(directories: Sequence[Path], name: str, role: str, *, ca_file: str = "") -> str:
+    """Create a secret: write the client's credentials file into each directory, and return the policy entry."""
     secret = random_bytes(32).hex()
-    write_private(directory / f"{name}.toml", f'client = "{name}"\nsecret = "{secret}"\n'.encode())
+    trusted = f'ca_file = "{ca_file}"\n' if ca_file else ""
+    for directory in directories:
+        write_private(directory / f"{name}.toml", f'client = "{name}"\nsecret = "{secret}"\n{trusted}'.encode())
     verifier = SecretVerifier.make(secret.encode(), random_bytes(SALT_SIZE))
     roles = f'roles = ["{role}"]\n' if role else ""
     return f'[clients.{name}]\nsecret = "{verifier.text}"\n{roles}'
 
 
-def _policy(entries: list[str], receivers: list[str], options: DemoOptions, user: str) -> str:
+def policy_text(entries: list[str], receivers: list[str], options: DemoOptions, user: str) -> str:
     users = [user] if user else []
     rules = f'[[rule]]\nwho = ["feed"]\nsend = {TOPICS}\n\n[[rule]]\nwho = {receivers}\nreceive = {TOPICS}\n'
     if options.tree:

@@ -32,6 +32,9 @@ class Ports(msgspec.Struct, frozen=True):
     peers: list[int]
     """Ports of the feed adapters."""
 
+    services: list[int]
+    """Of the feed adapters: streams over TCP, in a plant on two hosts. On one host any free port is used."""
+
     agents: list[int]
     """Ports of the tree's agents, the root first."""
 
@@ -55,7 +58,7 @@ class Ports(msgspec.Struct, frozen=True):
     @staticmethod
     def free() -> "Ports":
         """Ports and groups that are currently free."""
-        ports = iter(free_ports(22))
+        ports = iter(free_ports(24))
 
         def take(count: int) -> list[int]:
             return [next(ports) for _ in range(count)]
@@ -67,6 +70,7 @@ class Ports(msgspec.Struct, frozen=True):
             websocket=next(ports),
             request=next(ports),
             peers=take(2),
+            services=take(2),
             agents=take(5),
             console=next(ports),
             routers=take(2),
@@ -91,6 +95,7 @@ class Ports(msgspec.Struct, frozen=True):
             websocket=first + 13,
             request=first + 15,
             peers=[first + 16, first + 17],
+            services=[first + 18, first + 19],
             agents=[first + 20 + number for number in range(5)],
             console=first + 30,
             routers=[first + 60, first + 61],

@@ -38,6 +38,13 @@ class DemoOptions(Config, frozen=True):
     """Whether adapters poll instead of sleeping: faster, and a whole core each."""
 
 
+FIRST_PLANT = DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=True)
+"""The plant that `penstock init` writes."""
+
+MINIMAL_PLANT = DemoOptions(rate=1_000, subscribers=1, symbols=100, nodes=False, tree=False, router=False)
+"""The plant that `penstock init --minimal` writes: four nodes."""
+
+
 class SubscriberTask(msgspec.Struct, frozen=True):
     url: str
     credentials: str

@@ -7,6 +7,8 @@ from penstock.base.errors import ConfigurationError
 from penstock.net.udp import Address
 
 PROBE_WAIT_S = 0.5
+ANY, LOOPBACK = "0.0.0.0", "127.0.0.1"
+DISCARD_PORT = 9
 
 
 def parse_place(text: str) -> Address:
@@ -23,6 +25,25 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def interface_to(host: str) -> str:
+    """The address of the interface by which this machine reaches a host."""
+    if is_loopback(host):
+        return LOOPBACK
+    if host == ANY:  # the kernel chooses
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, DISCARD_PORT))  # sends nothing
+        except OSError as error:
+            raise ConfigurationError(
+                f"no interface leads to {host}: {error.strerror}",
+                hint="`ip route` shows the routes of this machine; name an interface by its address: interface=…, "
+                "--interface",
+            ) from None
+        address: str = probe.getsockname()[0]
+        return address
 
 
 def answers(place: Address) -> bool:

@@ -1,6 +1,6 @@
 """Addresses of the nodes' pages (/status, /metrics), including those with dynamic ports: each node writes a file
 with the address of its page into the plant's directory, for `penstock top`. The supervisor writes a file for each
-node that is failing."""
+node that is failing, and one for each node that it has restarted."""
 
 import os
 from pathlib import Path
@@ -10,6 +10,7 @@ from penstock.base.log import logger
 
 ADDRESS_SIZE_MAX = 256
 FAILING_SIZE_MAX = 512
+RESTARTS_SIZE_MAX = 20
 
 log = logger("node")
 
@@ -40,6 +41,18 @@ class Pages:
         """Why the supervisor counts the node as failing; empty if it does not."""
         return self._read(self._failing_path(name), FAILING_SIZE_MAX)
 
+    def note_restarts(self, name: str, count: int) -> None:
+        """Write how often the supervisor has restarted the node since the start of the plant."""
+        if count:
+            self._write(self._restarts_path(name), str(count))
+        else:
+            self._remove(self._restarts_path(name))
+
+    def restarts(self, name: str) -> int:
+        """Return the supervisor's count; 0 without a supervisor."""
+        text = self._read(self._restarts_path(name), RESTARTS_SIZE_MAX)
+        return int(text) if text.isascii() and text.isdigit() else 0
+
     def _write(self, path: Path, text: str) -> None:
         try:
             make_directory(path.parent)
@@ -64,6 +77,9 @@ class Pages:
 
     def _path(self, name: str) -> Path:
         return self._directory / f"{name}.page"
+
+    def _restarts_path(self, name: str) -> Path:
+        return self._directory / f"{name}.restarts"
 
     def _failing_path(self, name: str) -> Path:
         return self._directory / f"{name}.failing"

@@ -238,6 +238,7 @@ class RunningPlant:
         for name in self.nodes:
             self.plant.pages.forget(name)
             self.plant.pages.clear_failing(name)
+            self.plant.pages.note_restarts(name, 0)
 
     def stop_node(self, name: str) -> None:
         """Shut down one node; it is not restarted."""
@@ -262,6 +263,7 @@ class RunningPlant:
         node.restart_at = None
         node.is_ready = False
         node.status = node.filtering = node.distributing = node.agent = node.router = node.witness = None
+        self.plant.pages.note_restarts(node.name, node.starts)
         node.starts += 1
         node.restarts.started()
         arguments = [str(self.plant.path.absolute()), node.name, self._log_level]

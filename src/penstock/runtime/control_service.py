@@ -72,6 +72,8 @@ class ServiceTexts(NamedTuple):
     stopping_code: str = "stopping"
     limit_code: str = "limit"
     protocol_code: str = "protocol"
+    routine_codes: tuple[str, ...] = ()
+    """Codes of refusals because another node is not there, which logs its own trouble."""
 
 
 class ControlService(Generic[M, R, P]):
@@ -105,6 +107,7 @@ class ControlService(Generic[M, R, P]):
             counter=f"{texts.peer}s_refused",
             counters=settings.counters,
             log=settings.log,
+            routine_codes=texts.routine_codes,
         )
         self.server = ControlServer(
             protocol,

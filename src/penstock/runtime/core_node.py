@@ -1,7 +1,6 @@
 """CoreNode: a node whose logic is one core. Runs the core, waits for the first tokens and keeps a list of
 happenings."""
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,7 +16,6 @@ from penstock.runtime.happening import Happening
 from penstock.runtime.node import Node
 from penstock.security.core.access_control import AccessControl, P
 
-TOKEN_SECONDS = 5.0
 HAPPENINGS_MAX = 200
 
 E = TypeVar("E")
@@ -57,11 +55,6 @@ class CoreNode(Generic[E, I]):
         return self.runner.failed.done()
 
     # Tokens
-
-    async def await_tokens(self) -> None:
-        """Start step: wait up to TOKEN_SECONDS for the token state of the administration server."""
-        if (tokens := self._node.tokens) is not None:
-            await asyncio.to_thread(tokens.wait, TOKEN_SECONDS)
 
     def watch_rights(self, access: AccessControl[P], end: Callable[[P, PenstockError], None]) -> None:
         """Call `end` for each party whose rights expire, while the node runs."""

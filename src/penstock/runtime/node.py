@@ -31,6 +31,7 @@ from penstock.security.live.authentication_state import AuthenticationState
 from penstock.security.live.client import AdminClient
 from penstock.security.live.gate import TokenState
 from penstock.security.live.key_lease import ReceivingLease
+from penstock.security.live.own_token import TOKEN_SECONDS
 from penstock.security.live.token_watch import UNREACHABLE, TokenWatch
 from penstock.wire import Authenticator
 
@@ -190,6 +191,11 @@ class Node:
         """Add the token watch, if any, as the next part."""
         if self.tokens is not None:
             self.add("tokens", start=self.tokens.start, close=in_thread(self.tokens.stop))
+
+    async def await_tokens(self) -> None:
+        """Start step: wait up to TOKEN_SECONDS until tokens can be checked."""
+        if self.tokens is not None:
+            await asyncio.to_thread(self.tokens.wait, TOKEN_SECONDS)
 
     @property
     def is_in_touch(self) -> bool:

@@ -92,7 +92,7 @@ class LiveRouter:
         self._is_serving = False
         node.add("port", start=self._links.bind)
         node.add_tokens()
-        node.add("first tokens", start=self._running.await_tokens)
+        node.add("first tokens", start=node.await_tokens)
         topic = f"penstock.router.{config.name}.{{}}"
         add_accounts(node, config.accounts, "assured.accounts", topic, self._accounts, router=config.name)
         node.add("disk", start=self._recover, close=self._close_disk)

@@ -5,39 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
-
-from penstock.bench.harness import Result, result
+from penstock.bench.harness import Result, resident, result
 from penstock.bench.transports import check
 from penstock.demo.layout import write_layout
-from penstock.demo.reports import DemoOptions
+from penstock.demo.reports import FIRST_PLANT
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.node.plant import Plant
 from penstock.node.running import RunningPlant
 
-FIRST_PLANT = DemoOptions(rate=1_000, subscribers=1, symbols=100, journals=True)
-"""The options of `penstock init`, except for the ports."""
-
 IDLE_SECONDS = 30.0
-KIB_PER_MB = 1_024
 GOALS = {"adapter_rss_mb": 120.0, "plant_rss_mb": 600.0}
-
-
-class Resident(msgspec.Struct, frozen=True):
-    """The memory of a process in MB."""
-
-    rss: float
-    pss: float
-    """Pages that n processes share count as 1/n."""
-
-
-def resident(pid: int | str) -> Resident:
-    """Read the memory of a process; "self": of this one."""
-    found = {}
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
-        name, size, _ = line.split()
-        found[name] = int(size) / KIB_PER_MB
-    return Resident(found["Rss:"], found["Pss:"])
 
 
 def run() -> Iterator[Result]:

@@ -10,8 +10,8 @@ from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.log import logger
 from penstock.cli.agent.tree_view import print_tree
 from penstock.cli.common.nodes import control_facts, described_node, run_node
+from penstock.cli.common.secrets import SecretOption, given_secret
 from penstock.net.guard import Guard
-from penstock.net.secret import read_secret
 from penstock.node.agents import live_agent, load_again, reload
 from penstock.security.live.client import AdminClient
 from penstock.tree.client.operator import give_order
@@ -30,7 +30,6 @@ ChildArgument = Annotated[str, typer.Argument(metavar="CHILD", help="The name of
 ReasonOption = Annotated[str, typer.Option(help="The reason, which is sent to the child.")]
 ConnectOption = Annotated[str | None, typer.Option(metavar="URL", help="The administration server, for a token.")]
 CredentialsOption = Annotated[Path | None, typer.Option(help="Your credentials, for --connect.")]
-SecretOption = Annotated[Path | None, typer.Option(help="A file with the secret of the agent's links.")]
 
 
 @app.callback()
@@ -185,7 +184,7 @@ def _order(
 ) -> None:
     if (url is None) != (credentials is None):
         raise ConfigurationError("--connect and --credentials require each other")
-    guard = Guard(None if secret is None else read_secret(secret))
+    guard = Guard(given_secret(secret))
     with contextlib.ExitStack() as stack:
         token = ""
         if url is not None and credentials is not None:

@@ -4,21 +4,22 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from penstock.base.errors import ConfigurationError, PenstockError
 from penstock.base.limits import MESSAGE_SIZE_MAX
 from penstock.cli.common.interrupt import Interrupt, interruptible
 from penstock.cli.common.options import takes_options
 from penstock.cli.model import find_model
-from penstock.cli.pub.lines import numbered_lines
+from penstock.cli.pub.lines import LinePublisher, Output, numbered_lines
 from penstock.cli.pub.options import PubOptions
-from penstock.cli.pub.publisher import publishing
-from penstock.cli.pub.tree import TreeOutput, opened_publisher
-from penstock.client.text_lines import LinePublisher, Output
-from penstock.demo.generator import TickGenerator
+from penstock.cli.pub.publisher import publishing, settle
 from penstock.demo.schedule import Schedule
 from penstock.net.udp import Channel
 from penstock.topics import GroupMap
+
+if TYPE_CHECKING:
+    from penstock.demo.generator import TickGenerator
 
 BATCH_MAX = 512
 GENERATE_RATE = 1_000.0
@@ -40,9 +41,11 @@ def pub(options: PubOptions) -> None:
 
 
 def _publish_on_tree(options: PubOptions, agents: tuple[str, ...], lines: LinePublisher) -> None:
+    from penstock.cli.pub.tree import TreeOutput, opened_publisher  # half of the command's start, if not needed
+
     with ExitStack() as stack:
         interrupt = stack.enter_context(interruptible())
-        publisher = opened_publisher(stack, agents, options.tree, options.connect, options.credentials, options.name)
+        publisher = opened_publisher(stack, agents, options)
         output = TreeOutput(publisher)
         stack.callback(output.conclude)
         _publish(options, output, lines, interrupt)
@@ -67,6 +70,7 @@ def _publish_on_channel(options: PubOptions, lines: LinePublisher) -> None:
             _publish(options, publisher, lines, interrupt)
         except PenstockError as error:
             trouble = error  # earlier messages are repaired all the same
+        settle(publisher, lambda: interrupt.is_wanted)
     counters = publisher.counters
     sys.stderr.write(
         f"{counters['messages_published']:,} messages published on {where} in {counters['packets_sent']:,} packets; "
@@ -78,6 +82,8 @@ def _publish_on_channel(options: PubOptions, lines: LinePublisher) -> None:
 
 def _publish(options: PubOptions, publisher: Output, lines: LinePublisher, interrupt: Interrupt) -> None:
     if options.generate:
+        from penstock.demo.generator import TickGenerator
+
         generator = TickGenerator(options.seed, options.symbols)
         _publish_quotes(publisher, generator, options.generate, options.rate or GENERATE_RATE, interrupt)
     else:
@@ -113,7 +119,9 @@ def _pacing(schedule: Schedule, interrupt: Interrupt) -> Callable[[], None]:
     return wait
 
 
-def _publish_quotes(publisher: Output, generator: TickGenerator, count: int, rate: float, interrupt: Interrupt) -> None:
+def _publish_quotes(
+    publisher: Output, generator: "TickGenerator", count: int, rate: float, interrupt: Interrupt
+) -> None:
     schedule = Schedule(rate, count)
     while not schedule.is_over and not interrupt.is_wanted:
         times_ns = schedule.due(BATCH_MAX)

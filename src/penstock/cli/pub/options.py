@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.common.channel import CHANNEL, INTERFACE, ChannelArgument, InterfaceOption, MapOption
+from penstock.cli.common.secrets import SecretOption
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,7 @@ class PubOptions:
         str | None, typer.Option(metavar="URL", help="Get the id from the administration server; with --name.")
     ] = None
     credentials: Annotated[Path | None, typer.Option(help="Your credentials, for --connect.")] = None
+    secret: SecretOption = None
     name: Annotated[str | None, typer.Option(help="With --connect and --agent: the publisher's name.")] = None
     agent: Annotated[
         list[str] | None,

@@ -1,17 +1,34 @@
 """The publisher of `penstock pub`: the source of its id, and the shared memory for the host's filter module."""
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import penstock
 from penstock.base.errors import ConfigurationError
-from penstock.filter.client.discovery import find_filter
-from penstock.filter.client.ring_offer import offered_publisher
+from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.udp import Channel
 from penstock.topics import GroupMap
+
+NONE = "none"
+"""No filter module: the default of --filter."""
+
+CONFIG = PublisherConfig(linger_ms=200)
+QUIET_SECONDS, SETTLE_SECONDS = 0.1, 2.0
+
+
+def settle(publisher: MulticastPublisher, is_over: Callable[[], bool]) -> None:
+    """Wait until no receiver has requested a repair for QUIET_SECONDS, at most SETTLE_SECONDS."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    repaired = -1
+    while repaired != (repaired := publisher.counters["repairs_sent"]) and not is_over():
+        time.sleep(max(0.0, min(QUIET_SECONDS, deadline - time.monotonic())))
+        if time.monotonic() >= deadline:
+            return
 
 
 @contextmanager
@@ -36,17 +53,16 @@ def publishing(
     if connect is not None and publisher_id is not None:
         raise ConfigurationError("the id comes from --id or from --connect, not from both")
     with ExitStack() as stack:
-        make: Callable[..., MulticastPublisher] = MulticastPublisher
-        identity: dict[str, Any] = {}
+        make: Callable[..., Any] = MulticastPublisher
+        identity: dict[str, Any] = {"config": CONFIG}
         if connect is not None and credentials is not None:
             make = stack.enter_context(penstock.connect(connect, credentials=credentials)).publisher
-            identity = {"name": name}
+            identity["name"] = name
         elif publisher_id is not None:
-            identity = {"publisher_id": publisher_id, "epoch_path": epochs}
-        module = find_filter(filter_place)
-        made: AbstractContextManager[MulticastPublisher] = (
-            make(channel, groups=groups, **identity)
-            if module is None
-            else offered_publisher(channel, module, groups=groups, make=make, **identity)
-        )
-        yield stack.enter_context(made)
+            identity |= {"publisher_id": publisher_id, "epoch_path": epochs}
+        if filter_place != NONE:
+            from penstock.filter.client import find_filter, offered_publisher
+
+            if (module := find_filter(filter_place)) is not None:
+                make = partial(offered_publisher, address=module, make=make)
+        yield stack.enter_context(make(channel, groups=groups, **identity))

@@ -2,29 +2,32 @@
 
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 
 from penstock.base.errors import ConfigurationError
+from penstock.cli.common.secrets import given_secret
+from penstock.cli.pub.options import PubOptions
 from penstock.client import connect
 from penstock.middleware import OutgoingBatch
 from penstock.model import Message
+from penstock.net.guard import Guard
 from penstock.tree.client import StreamPublisher, open_publisher
 
 FLUSH_SECONDS = 10.0
 
 
-def opened_publisher(
-    stack: ExitStack, agents: tuple[str, ...], tree: str, url: str | None, credentials: Path | None, name: str | None
-) -> StreamPublisher:
+def opened_publisher(stack: ExitStack, agents: tuple[str, ...], options: PubOptions) -> StreamPublisher:
     """Open the publisher; it is flushed when the stack ends."""
     agent, *alternates = agents
-    if url is None:
-        publisher = open_publisher(agent, alternates=tuple(alternates), name=name or "", tree=tree)
-    elif credentials is None:
+    name, secret = options.name or "", given_secret(options.secret)
+    if options.connect is None:
+        publisher = open_publisher(
+            agent, alternates=tuple(alternates), name=name, tree=options.tree, guard=Guard(secret)
+        )
+    elif options.credentials is None:
         raise ConfigurationError("--connect needs --credentials", hint="a file made by `penstock admin client`")
     else:
-        client = stack.enter_context(connect(url, credentials=credentials))
-        publisher = client.stream_publisher(agent=agents, name=name or "", tree=tree)
+        client = stack.enter_context(connect(options.connect, credentials=options.credentials, secret=secret))
+        publisher = client.stream_publisher(agent=agents, name=name, tree=options.tree)
     return stack.enter_context(publisher)
 
 

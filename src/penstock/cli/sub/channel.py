@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import cast
 
+import typer
+
 from penstock.base.counters import Cause
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
@@ -64,6 +66,8 @@ def show_channel(options: SubOptions) -> None:
     _write_summary(receiver, selection, view, place, time.monotonic() - started)
     if meter is not None:
         sys.stderr.write(f"{meter.summary()}\n")
+    if not view.shown:
+        raise typer.Exit(1)
 
 
 def _channels(options: SubOptions, *, is_filtered: bool) -> tuple[list[Channel], list[str]]:

@@ -5,11 +5,7 @@ from typing import get_args
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.common.options import takes_options
-from penstock.cli.sub.channel import show_channel
-from penstock.cli.sub.connected import show_subscription
-from penstock.cli.sub.node import show_node
 from penstock.cli.sub.options import SubOptions
-from penstock.cli.sub.tree import show_stream
 from penstock.filter.core.control import Wish
 
 
@@ -24,11 +20,19 @@ def sub(options: SubOptions) -> None:
 
 
 def source_of(options: SubOptions) -> Callable[[SubOptions], None]:
-    """Return the function for the source that the options select."""
+    """Return the function for the source that the options select. Only its modules are imported."""
     if options.agent:
+        from penstock.cli.sub.tree import show_stream
+
         return show_stream
     if options.node is not None or options.records or options.metered is not None:
+        from penstock.cli.sub.node import show_node
+
         return show_node
     if options.connect is not None:
+        from penstock.cli.sub.connected import show_subscription
+
         return show_subscription
+    from penstock.cli.sub.channel import show_channel
+
     return show_channel

@@ -7,30 +7,23 @@ import msgspec
 
 from penstock.base.errors import ConfigurationError
 from penstock.base.readable import printable
-from penstock.cli.common.channel import INTERFACE
 from penstock.cli.common.interrupt import interruptible
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import show_session, write_told
-from penstock.client import ClientConfig, Subscription, connect
+from penstock.client import Subscription
 from penstock.client.feed_subscription import Transport
 from penstock.client.joining import Receipt
-from penstock.filter.client.discovery import AUTO
-from penstock.filter.core.control import Wish
 from penstock.middleware import Discontinuity, LossReceipt
 
 
 def show_subscription(options: SubOptions) -> None:
-    assert options.connect is not None
-    credentials = options.needed_credentials()
     _refuse_channel_options(options)
     if options.transport not in get_args(Transport):
         raise ConfigurationError(f"{options.transport!r} is not a transport", hint="use auto, multicast or tcp")
     transport = cast(Transport, options.transport)
-    interface = None if options.interface == INTERFACE else options.interface
-    config = ClientConfig(filter=options.filter_place or AUTO, filter_delivery=cast(Wish, options.delivery))
     with (
         interruptible() as interrupt,
-        connect(options.connect, credentials=credentials, interface=interface, config=config) as client,
+        options.connected() as client,
         client.subscribe(
             *options.topics, where=options.where, image=options.image, transport=transport
         ) as subscription,

@@ -11,7 +11,6 @@ from penstock.base.readable import printable
 from penstock.cli.common.interrupt import interruptible
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import show_session, write_told
-from penstock.client import connect
 from penstock.engine.client import Missed, NodeMessages, Records, open_messages, open_records
 from penstock.filter.client.discovery import AUTO
 
@@ -23,7 +22,7 @@ def show_node(options: SubOptions) -> None:
         raise ConfigurationError("--where is for messages, not for --records")
     with ExitStack() as stack:
         interrupt = stack.enter_context(interruptible())
-        consumer = _opened(options) if options.connect is None else _opened_by_client(stack, options, options.connect)
+        consumer = _opened(options) if options.connect is None else _opened_by_client(stack, options)
         stack.callback(consumer.cancel)
         if isinstance(consumer, NodeMessages):
             consumer.on_session = lambda told: show_session(told, options.json)
@@ -55,9 +54,9 @@ def _opened(options: SubOptions) -> Consumer:
     )
 
 
-def _opened_by_client(stack: ExitStack, options: SubOptions, url: str) -> Consumer:
+def _opened_by_client(stack: ExitStack, options: SubOptions) -> Consumer:
     """Open a consumer with a token of the administration server."""
-    client = stack.enter_context(connect(url, credentials=options.needed_credentials()))
+    client = stack.enter_context(options.connected())
     node = options.node or AUTO
     if options.records:
         return client.records(*options.topics, node=node, offload=options.offload)

@@ -2,13 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 import typer
 
 from penstock.base.errors import ConfigurationError
 from penstock.cli.common.channel import INTERFACE, FromStartOption, InterfaceOption, MapOption
+from penstock.cli.common.secrets import SecretOption, given_secret
 from penstock.cli.sub.output import EVERYTHING, Output
+
+if TYPE_CHECKING:
+    from penstock.client import Client
+    from penstock.filter.core.control import Wish
 
 Accept: TypeAlias = Literal["live", "replay", "both"]
 
@@ -96,6 +101,7 @@ class SubOptions:
         typer.Option(metavar="URL", help="Subscribe through the administration server at penstock://HOST:PORT."),
     ] = None
     credentials: Annotated[Path | None, typer.Option(help="Your credentials, for --connect.")] = None
+    secret: SecretOption = None
     image: Annotated[bool, typer.Option("--image", help="With --connect: begin with the current state.")] = False
     transport: Annotated[
         str, typer.Option(help="With --connect: auto, multicast or tcp.", metavar="auto|multicast|tcp")
@@ -110,8 +116,19 @@ class SubOptions:
     def output(self) -> Output:
         return Output(self.json, self.quiet, self.count, self.seconds)
 
-    def needed_credentials(self) -> Path:
-        """The credentials of --connect."""
+    def connected(self) -> "Client":
+        """Log in at the server of --connect."""
+        from penstock.client import ClientConfig, connect
+        from penstock.filter.client.discovery import AUTO
+
+        assert self.connect is not None
         if self.credentials is None:
             raise ConfigurationError("--connect needs --credentials", hint="a file made by `penstock admin client`")
-        return self.credentials
+        config = ClientConfig(filter=self.filter_place or AUTO, filter_delivery=cast("Wish", self.delivery))
+        return connect(
+            self.connect,
+            credentials=self.credentials,
+            interface=None if self.interface == INTERFACE else self.interface,
+            secret=given_secret(self.secret),
+            config=config,
+        )

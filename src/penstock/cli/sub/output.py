@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
+import typer
 
 from penstock.base.readable import harmless_json, printable
 from penstock.capture.core.message_reader import Readable
@@ -73,7 +74,7 @@ class Output(msgspec.Struct, frozen=True):
         explain_silence: Callable[[], str],
     ) -> None:
         """Show messages and losses until interrupted or until a limit is reached; then print a summary on standard
-        error."""
+        error. The exit status is 1 if there was no message."""
         silence = SilenceNotice(explain_silence)
         known = KnownInstruments()
         write = _ignore if self.is_quiet else partial(_write_json if self.is_json else _write_line, known)
@@ -99,6 +100,8 @@ class Output(msgspec.Struct, frozen=True):
         finally:
             sys.stdout.flush()
             sys.stderr.write(summary(time.monotonic() - started) + "\n")
+        if not shown:
+            raise typer.Exit(1)
 
 
 def write_told(told: dict[str, Any]) -> None:

@@ -11,9 +11,10 @@ import msgspec
 from penstock.base.errors import ConfigurationError
 from penstock.base.readable import printable
 from penstock.cli.common.interrupt import interruptible
+from penstock.cli.common.secrets import given_secret
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import write_told
-from penstock.client import connect
+from penstock.net.guard import Guard
 from penstock.tree.client import Receipt, StreamSubscription, open_stream
 from penstock.tree.client.subscription import Since
 from penstock.tree.config import duration_s
@@ -63,8 +64,9 @@ def _opened(stack: ExitStack, options: SubOptions) -> StreamSubscription:
         "on_infostream": _write_info if options.infostream else None,
     }
     if options.connect is None:
-        return open_stream(agents[0], *options.topics, alternates=agents[1:], **common)
-    client = stack.enter_context(connect(options.connect, credentials=options.needed_credentials()))
+        guard = Guard(given_secret(options.secret))
+        return open_stream(agents[0], *options.topics, alternates=agents[1:], guard=guard, **common)
+    client = stack.enter_context(options.connected())
     return client.subscribe(*options.topics, agent=agents, **common)
 
 

@@ -10,7 +10,7 @@ or a link. All calls are made in the thread of the loop.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic, Protocol, TypeVar
 
 from penstock.base.counters import Counters
@@ -36,7 +36,8 @@ class Admission(Generic[T, M]):
     """Admits the peers of one server. T are its transports, M its refusals.
 
     `late` makes the error for a peer without a first message in time. `party` is the kind of peer in logs; refusals
-    are counted as `counter`, by `cause` or, without one, by their code.
+    are counted as `counter`, by `cause` or, without one, by their code. Refusals with `routine_codes` are no faults of
+    this server or the peer.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Admission(Generic[T, M]):
         counters: Counters,
         log: Logger,
         cause: str = "",
+        routine_codes: Collection[str] = (),
     ) -> None:
         self._refusals = refusals
         self._end = end
@@ -59,6 +61,7 @@ class Admission(Generic[T, M]):
         self._counters = counters
         self._log = log
         self._cause = cause
+        self._routine_codes = routine_codes
         self._timers: dict[T, asyncio.TimerHandle] = {}
 
     @property
@@ -89,7 +92,8 @@ class Admission(Generic[T, M]):
 
     def note(self, code: str, why: str, **who: str) -> None:
         """Log and count a refusal."""
-        self._log.warning(f"{self._party}_refused", **who, code=code, why=why[:256])
+        say = self._log.info if code in self._routine_codes else self._log.warning
+        say(f"{self._party}_refused", **who, code=code, why=why[:256])
         self._counters.add(self._counter, cause=self._cause or code)
 
     def _time_out(self, transport: T, seconds: float, who: dict[str, str]) -> None:

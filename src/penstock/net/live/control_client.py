@@ -11,6 +11,7 @@ in, and repeats its subscriptions on a new connection. Requests have numbers, wh
 import asyncio
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -34,6 +35,9 @@ from penstock.net.udp import Address
 
 M = TypeVar("M")
 A = TypeVar("A")
+
+ROUTINE_SECONDS = 10.0
+"""After the start of a link, refusals of a server that is itself about to start are routine for this time."""
 
 
 class ControlClient(Generic[M]):
@@ -69,6 +73,7 @@ class ControlClient(Generic[M]):
         self._config = config
         self._log = log
         self._task: asyncio.Task[None] | None = None
+        self._routine_until = 0.0  # on the monotonic clock
         self._numbers = RequestNumbers(self.is_used)
         self._requests: dict[int, asyncio.Queue[M | PenstockError]] = {}
 
@@ -78,6 +83,7 @@ class ControlClient(Generic[M]):
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
+        self._routine_until = time.monotonic() + ROUTINE_SECONDS
         async for attempt in Redialling(Backoff(SystemRandomness()), self._report):
             try:
                 with attempt:
@@ -127,9 +133,9 @@ class ControlClient(Generic[M]):
 
     def note_refusal(self, error: RefusedError) -> None:
         """The server has refused this client, or ended something."""
-        self._log.warning(
-            f"{self._server}_refused", **{self._server: self.where}, code=error.peer_code, reason=error.what
-        )
+        is_routine = not self.is_final(error) and time.monotonic() < self._routine_until
+        say = self._log.info if is_routine else self._log.warning
+        say(f"{self._server}_refused", **{self._server: self.where}, code=error.peer_code, reason=error.what)
 
     def lost(self, error: PenstockError) -> None:
         """The connection was lost, or could not be made."""

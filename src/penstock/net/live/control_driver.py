@@ -146,5 +146,5 @@ def require_protection(host: str, secret: Secret | None, tls: ssl.SSLContext | N
         raise ConfigurationError(
             f"a control connection beyond the loopback interface needs {' and '.join(missing)}",
             where=host,
-            hint="pass tls= and secret=, or use 127.0.0.1",
+            hint="pass tls= and secret= (of commands: --secret), or use 127.0.0.1",
         )

@@ -31,7 +31,12 @@ from penstock.runtime.service_settings import ServiceSettings
 from penstock.security.core.access_control import Rights, check_same_subject
 from penstock.security.core.refusal import RefusalError
 
-TEXTS = ServiceTexts("consumer", first="the first message is a login", stopping="the node stops")
+TEXTS = ServiceTexts(
+    "consumer",
+    first="the first message is a login",
+    stopping="the node stops",
+    routine_codes=(RefusalCode.UPSTREAM,),
+)
 
 GROUP_KEY_STEP_S = 1.0
 """Time that members need to learn a new group key; then, time in which packets under the old key arrive."""

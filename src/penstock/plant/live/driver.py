@@ -115,8 +115,9 @@ class LiveNode:
         node.add("data path", start=self._data.start, close=in_thread(self._data.stop))
         topic = f"penstock.engine.{config.name}.{{}}"
         add_accounts(node, config.accounts, "plant.accounts", topic, self._accounts, node=config.name)
-        node.add("server", start=self._server.start, close=self._server.close)
         node.add_tokens()
+        node.add("first tokens", start=node.await_tokens)
+        node.add("server", start=self._server.start, close=self._server.close)
         node.add("source", start=self._source.start, close=self._source.close)
         if self._sessions is not None:
             node.add("sessions", start=self._sessions.start, close=self._sessions.close)

@@ -55,7 +55,7 @@ class UpstreamSource:
         return () if token is None else (lambda: token.keep(link.renew),)
 
     async def start(self) -> None:
-        self.upstream.start()
+        self.upstream.start(self._token)
 
     async def close(self) -> None:
         await self.upstream.close()

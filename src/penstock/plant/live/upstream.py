@@ -32,6 +32,7 @@ from penstock.net.udp import Address
 from penstock.plant.core.incoming import Incoming
 from penstock.plant.live.data_path import DataPath
 from penstock.plant.live.datagrams import DatagramReceiver, Way
+from penstock.security.live.own_token import TOKEN_SECONDS, OwnToken
 
 RECONCILE_SECONDS = 60.0
 """Time after the login at a restarted upstream node until records that it does not have are withdrawn."""
@@ -88,8 +89,14 @@ class Upstream:
             login = Login(name, "datagram", is_node=True, port=port, takes_group=takes_group)
         self.link = NodeLink(address, login, self, secret=secret, tls=tls)
 
-    def start(self) -> None:
-        self._tasks = [asyncio.create_task(self.link.run()), asyncio.create_task(self._follow())]
+    def start(self, token: OwnToken | None = None) -> None:
+        """Connect to the upstream node, with a token as soon as this node has its own."""
+        self._tasks = [asyncio.create_task(self._connect(token)), asyncio.create_task(self._follow())]
+
+    async def _connect(self, token: OwnToken | None) -> None:
+        if token is not None:
+            await token.wait(TOKEN_SECONDS)
+        await self.link.run()
 
     async def close(self) -> None:
         for timer in (self._reconciling, self._keys_end):

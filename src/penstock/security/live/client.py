@@ -75,6 +75,11 @@ class AdminClient:
         """The addresses of the server and its standbys."""
         return ",".join(map(str, self._addresses))
 
+    @property
+    def host(self) -> str:
+        """The server that answered last."""
+        return self._addresses[self._current].host
+
     def close(self) -> None:
         self._caller.close()
 

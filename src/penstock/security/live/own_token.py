@@ -16,6 +16,8 @@ RENEW_AFTER = 0.5
 """Share of a token's lifetime after which it is renewed."""
 
 RETRY_SECONDS = 0.5
+TOKEN_SECONDS = 5.0
+"""Maximum time that a node waits for tokens at its start; without an administration server, the node starts then."""
 
 log = logger("security.own_token")
 

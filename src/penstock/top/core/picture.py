@@ -62,7 +62,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
 
     consumers: int | None = None
     restarts: int = 0
-    """Restarts seen while watching."""
+    """Restarts by the supervisor of the plant; without one, restarts seen while watching."""
 
     garbled: int = 0
     """Answers and lines that could not be parsed while watching."""
@@ -81,6 +81,9 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class LossRow(msgspec.Struct, frozen=True, kw_only=True):
     """A counter of messages lost, dropped, refused or malformed."""
+
+    is_harmless: bool = False
+    """True if nothing is missing anywhere because of what was counted: copies, packets of ended streams, goodbyes."""
 
     node: str
     component: str

@@ -62,6 +62,9 @@ class Place(msgspec.Struct, frozen=True):
     failing: str = ""
     """Why the plant's supervisor considers the node failing."""
 
+    restarts: int = 0
+    """Restarts by the plant's supervisor."""
+
 
 def places_of_plant(plant: Plant) -> list[Place]:
     """Return every node, in the plant's order."""
@@ -90,13 +93,15 @@ def place_given(address: str, *, ca_file: str = "", token_file: str = "") -> Pla
 
 
 def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
-    role, failing = ROLES[type(config)], plant.pages.failing(name)
+    role, failing, restarts = ROLES[type(config)], plant.pages.failing(name), plant.pages.restarts(name)
     page = plant.page(name)
     if page is None:
-        return Place(name, role=role, is_expected=False, why=f"a {role} has no page", failing=failing)
+        return Place(
+            name, role=role, is_expected=False, why=f"a {role} has no page", failing=failing, restarts=restarts
+        )
     host, port = _parse(page)
     if not port:
-        return Place(name, role=role, why=UNKNOWN, failing=failing)
+        return Place(name, role=role, why=UNKNOWN, failing=failing, restarts=restarts)
     directory = Path(plant.path).parent
     certificate = token_file = ""
     if isinstance(config, AdminConfig | ConsoleConfig):
@@ -107,7 +112,9 @@ def _place_in(plant: Plant, name: str, config: NodeConfig) -> Place:
     elif not isinstance(config, PlayerConfig) and config.metrics_access.certificate:
         certificate = str(directory / config.metrics_access.certificate)
         token_file = str(directory / config.metrics_access.token_file)
-    return Place(name, host, port, role, certificate=certificate, token_file=token_file, failing=failing)
+    return Place(
+        name, host, port, role, certificate=certificate, token_file=token_file, failing=failing, restarts=restarts
+    )
 
 
 def _parse(url: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from penstock.assured.core.lease.protocol import VOTERS
 from penstock.assured.core.status import Replication, RouterStatus, WitnessStatus
 from penstock.assured.wire.control import EndpointInfo
 from penstock.base.clock import NS_PER_SECOND
+from penstock.base.counters import Cause
 from penstock.engine.core.consumer_records import ClassRecord, ConsumerDistributionRecord
 from penstock.feed.core.status import AdapterStatus
 from penstock.filter.core.status import FilterStatus
@@ -31,8 +32,16 @@ TROUBLES = (
 )  # fmt: skip
 """Counters of unwanted events, from base.counters.CATALOGUE."""
 
+HARMLESS = frozenset(
+    {
+        Cause.DUPLICATE, Cause.BEFORE_JOIN, Cause.STALE_EPOCH, Cause.STALE_TERM, Cause.STALE_REQUEST, Cause.REPLAY,
+        Cause.OTHER_PLAN, Cause.FENCED, Cause.GOODBYE, Cause.CLOSED,
+    }
+)  # fmt: skip
+"""Causes of ordinary operation: the data came in another way, or was not for this node."""
+
 IN_TOUCH = "the administration server does not answer"
-FED = "no data from upstream"
+FED = "no data from the upstream node"
 UNROOTED = "no way to the root of the tree"
 DISK = "the disk accepts no writes"
 ASKED = "not connected to both routers"
@@ -109,6 +118,7 @@ class NodeView:
                 component=key.component,
                 what=key.name,
                 cause=key.cause,
+                is_harmless=key.cause in HARMLESS and key.name not in LOST,
                 count=int(value),
                 per_s=self.rate(value, before.get(key, 0.0) if self._before is not None else None),
                 age_s=self._age_s,

@@ -5,9 +5,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rich.text import Text
 
-from penstock.top.core.picture import ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
+from penstock.top.core.picture import WELL, ConsumerRow, EndpointRow, LossRow, NodeRow, Picture, State, StreamRow
 
-TEXT_SIZE_MAX = 100
+TEXT_SIZE_MAX, REASON_SIZE_MAX = 100, 400
+PADDING = 2
+"""Blanks beside each column."""
 NOTHING = "-"
 
 AnyRow: TypeAlias = NodeRow | StreamRow | LossRow | ConsumerRow | EndpointRow
@@ -74,10 +76,31 @@ class View(NamedTuple):
         return [column.cell(row) for column in self.columns]
 
 
-def word(text: str, style: str = "") -> Text:
+def reasons(picture: Picture) -> list[str]:
+    """Say for each node that is not well why, in one sentence."""
+    told = []
+    for node in picture.nodes:
+        if node.state not in WELL:
+            since = f"; its last answer is {duration(node.age_s)} old" if node.age_s is not None else ""
+            sentence = f"{node.node} is {node.state}: {node.detail or 'it gives no reason'}{since}"
+            told.append(word(sentence, size_max=REASON_SIZE_MAX).plain)
+    return told
+
+
+def fitting(titles: Sequence[str], rows: Sequence[Sequence[Text]], width: int) -> int:
+    """Return how many of the first columns fit into the width, with PADDING beside each; at least one."""
+    taken = 0
+    for number, title in enumerate(titles):
+        taken += PADDING + max(len(title), *(row[number].cell_len for row in rows), 0)
+        if taken > width:
+            return max(1, number)
+    return len(titles)
+
+
+def word(text: str, style: str = "", *, size_max: int = TEXT_SIZE_MAX) -> Text:
     """Return untrusted text literally: without markup, terminal control sequences, or unlimited length."""
-    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[:TEXT_SIZE_MAX])
-    return Text(shown + ("…" if len(text) > TEXT_SIZE_MAX else ""), style)
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[:size_max])
+    return Text(shown + ("…" if len(text) > size_max else ""), style)
 
 
 def duration(seconds: float) -> str:
@@ -134,18 +157,19 @@ NODES = View(
         _NODE,
         Column("role", lambda row: row.role),
         Column("state", lambda row: row.state, style=lambda row: _STYLES.get(row.state, "")),
-        Column("up for", lambda row: row.uptime_s, duration),
+        Column("lost", lambda row: row.lost, _count, _bad(lambda row: row.lost)),
+        Column("restarts", lambda row: row.restarts, _count, _bad(lambda row: row.restarts)),
         Column("in/s", lambda row: row.in_per_s, _rate),
         Column("out/s", lambda row: row.out_per_s, _rate),
-        *(Column(f"{name} µs", _latency(name), "{:,.1f}".format) for name in ("p50", "p99", "p99.9")),
-        Column("lost", lambda row: row.lost, _count, _bad(lambda row: row.lost)),
+        *(Column(f"{name} µs", _latency(name), "{:,.1f}".format) for name in ("p50", "p99")),
         Column("consumers", lambda row: row.consumers, _count),
-        Column("restarts", lambda row: row.restarts, _count, _bad(lambda row: row.restarts)),
-        Column("garbled", lambda row: row.garbled, _count, _bad(lambda row: row.garbled)),
+        Column("up for", lambda row: row.uptime_s, duration),
         _AGE,
+        Column("p99.9 µs", _latency("p99.9"), "{:,.1f}".format),
+        Column("garbled", lambda row: row.garbled, _count, _bad(lambda row: row.garbled)),
         Column("detail", lambda row: row.detail),
     ),
-    lambda picture: picture.nodes,
+    lambda picture: sorted(picture.nodes, key=lambda node: node.state in WELL),
 )
 
 STREAMS = View(
@@ -161,19 +185,17 @@ STREAMS = View(
     lambda picture: picture.streams,
 )
 
-LOSSES = View(
-    "losses",
-    (
-        _NODE,
-        Column("component", lambda row: row.component),
-        Column("what", lambda row: row.what),
-        Column("cause", lambda row: row.cause),
-        Column("count", lambda row: row.count, _count),
-        Column("per s", lambda row: row.per_s, _rate, _bad(lambda row: row.per_s)),
-        _AGE,
-    ),
-    lambda picture: picture.losses,
+_COUNTERS = (
+    _NODE,
+    Column("what", lambda row: row.what),
+    Column("cause", lambda row: row.cause),
+    Column("count", lambda row: row.count, _count),
+    Column("per s", lambda row: row.per_s, _rate, _bad(lambda row: row.per_s and not row.is_harmless)),
+    Column("component", lambda row: row.component),
+    _AGE,
 )
+LOSSES = View("losses", _COUNTERS, lambda picture: [row for row in picture.losses if not row.is_harmless])
+HARMLESS = View("harmless", _COUNTERS, lambda picture: [row for row in picture.losses if row.is_harmless])
 
 CONSUMERS = View(
     "consumers",
@@ -224,4 +246,4 @@ ENDPOINTS = View(
     lambda picture: picture.endpoints,
 )
 
-VIEWS = (NODES, STREAMS, LOSSES, CONSUMERS, ENDPOINTS)
+VIEWS = (NODES, STREAMS, LOSSES, CONSUMERS, ENDPOINTS, HARMLESS)

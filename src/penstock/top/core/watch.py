@@ -73,7 +73,7 @@ class Watch:
             latency_us=facts.latency_us,
             lost=view.lost(),
             consumers=facts.consumers,
-            restarts=known.restarts,
+            restarts=max(known.restarts, reading.place.restarts),
             garbled=known.garbled,
         )
         return node, rows
@@ -89,7 +89,7 @@ class Watch:
             state=_silent_state(reading),
             detail=place.failing or reading.why,
             age_s=age_s,
-            restarts=known.restarts,
+            restarts=max(known.restarts, place.restarts),
             garbled=known.garbled,
         )
         return node, None if last is None else NodeView(last, None, age_s).rows()

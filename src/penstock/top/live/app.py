@@ -14,7 +14,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 from penstock.base.clock import NS_PER_SECOND
 from penstock.top.core.picture import Picture
 from penstock.top.core.places import Place
-from penstock.top.core.shown import NODES, VIEWS, View, duration
+from penstock.top.core.shown import NODES, VIEWS, View, duration, fitting, reasons
 from penstock.top.core.watch import Watch
 from penstock.top.live.fetching import fetch_all
 
@@ -22,6 +22,7 @@ ROWS_MAX = 500
 """Maximum number of rows drawn; the heading gives the total, and a filter finds other rows."""
 
 HEADING_SECONDS = 0.5
+SCROLLBAR_WIDTH = 2
 
 
 class TopApp(App[None]):
@@ -30,6 +31,7 @@ class TopApp(App[None]):
     TITLE = "penstock top"
     CSS = """
     #heading { padding: 0 1; color: $text-muted; }
+    #reasons { display: none; height: auto; max-height: 8; padding: 0 1; color: $text-warning; }
     #table { height: 1fr; }
     #filter { display: none; height: 3; }
     """
@@ -58,11 +60,14 @@ class TopApp(App[None]):
         """By view: the sort column, and whether the order is ascending."""
         self._wanted = ""
         self._count = 0
+        self._left_out: list[str] = []
+        """Columns for which the terminal is too narrow."""
         self.picture = Picture(nodes=[], streams=[], losses=[], consumers=[], endpoints=[])
         """The displayed picture."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
+        yield Static(id="reasons", markup=False)
         yield Input(id="filter", placeholder="show rows with this text; Enter keeps the filter, Escape removes it")
         yield DataTable(id="table", cursor_type="row", zebra_stripes=True)
         yield Footer()
@@ -157,6 +162,8 @@ class TopApp(App[None]):
         if self._view.name in self._orders:
             order, is_rising = self._orders[self._view.name]
             parts.append(f"by {self._view.columns[order].title}, {'ascending' if is_rising else 'descending'}")
+        if self._left_out:
+            parts.append(f"too wide: {', '.join(self._left_out)}")
         if self._wanted:
             parts.append(f"with {self._wanted!r}")
         if self._is_paused:
@@ -173,9 +180,22 @@ class TopApp(App[None]):
         rows, self._count = self._view.table(
             self.picture, order=order, is_rising=is_rising, wanted=self._wanted, rows_max=ROWS_MAX
         )
+        titles = [column.title for column in self._view.columns]
+        count = fitting(titles, rows, self.size.width - SCROLLBAR_WIDTH)
+        self._left_out = titles[count:]
         self._draw_heading()
+        self._draw_reasons()
         for table in self.query("#table").results(DataTable):
-            self._fill(table, [column.title for column in self._view.columns], rows)
+            self._fill(table, titles[:count], [cells[:count] for cells in rows])
+
+    def _draw_reasons(self) -> None:
+        told = reasons(self.picture)
+        for panel in self.query("#reasons").results(Static):
+            panel.display = bool(told)
+            panel.update("\n".join(told))
+
+    def on_resize(self) -> None:
+        self._draw()
 
     def _fill(self, table: DataTable[Text], titles: list[str], rows: list[list[Text]]) -> None:
         """Change cells in place if the table's shape is unchanged, to keep its cursor."""

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.top.core.picture import Picture
-from penstock.top.core.shown import VIEWS
+from penstock.top.core.shown import NODES, PADDING, VIEWS, fitting, reasons
 
 WIDTH = 240
 """Width without a terminal."""
@@ -18,9 +18,14 @@ def print_picture(picture: Picture) -> None:
         rows, _ = view.table(picture)
         if not rows:
             continue
-        table = Table(box=None, padding=(0, 2, 0, 0), title=view.name, title_justify="left")
-        for column in view.columns:
-            table.add_column(column.title, no_wrap=True)
+        titles = [column.title for column in view.columns]
+        count = fitting(titles, rows, console.width)
+        table = Table(box=None, padding=(0, PADDING, 0, 0), title=view.name, title_justify="left")
+        for title in titles[:count]:
+            table.add_column(title, no_wrap=True)
         for cells in rows:
-            table.add_row(*cells)
+            table.add_row(*cells[:count])
         console.print(table)
+        if view is NODES:
+            for each in reasons(picture):
+                console.print(each, markup=False)

@@ -28,10 +28,10 @@ from penstock.net.guard import Guard
 from penstock.net.secret import read_secret
 from penstock.net.tls import client_context, server_context
 from penstock.runtime.accounts import UNWRITTEN_MAX, Account, add_accounts
-from penstock.runtime.core_node import TOKEN_SECONDS, CoreNode
+from penstock.runtime.core_node import CoreNode
 from penstock.runtime.node import Node
 from penstock.security.core.brokering import Revoked
-from penstock.security.live.own_token import OwnToken
+from penstock.security.live.own_token import TOKEN_SECONDS, OwnToken
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.agent import DistributionAgent
 from penstock.tree.core.control import Order, Ordered, Refused
@@ -155,7 +155,7 @@ class LiveAgent:
             own = OwnToken(self.config.admin, (">",))
             self.node.spawn(own.keep(self._renew_own))
             await own.wait(TOKEN_SECONDS)
-        await self._running.await_tokens()
+        await self.node.await_tokens()
 
     async def _close_store(self) -> None:
         if self._journal_queue is not None:
