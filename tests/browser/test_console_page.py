@@ -19,7 +19,7 @@ from browser.browser_kit import (
     notice,
     too_wide,
 )
-from integration.console_kit import RunningConsole, running_console
+from integration.console_kit import RunningConsole, running_console, write_credentials
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,31 @@ def test_one_logs_in_and_out_and_a_wrong_secret_is_told(visits: Visits, port: in
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
     page.reload()
     expect(page.get_by_label("Name", exact=True)).to_be_visible()
+
+
+@pytest.mark.spec("TREE-9")
+def test_a_link_logs_in_once_and_leaves_no_secret_in_the_address(visits: Visits, tmp_path: Path) -> None:
+    credentials = str(write_credentials(tmp_path, "boss"))
+    with running_console(tmp_path, login_credentials=credentials) as console:
+        port = console.console.port
+        link = console.login_link("boss")
+        page = visits.open(port, link.partition("#")[2])
+        expect(page.locator("#who")).to_contain_text("boss")
+        expect(page.locator("#link")).to_have_text("live")
+        assert page.url == f"http://127.0.0.1:{port}/"
+        page.reload()
+        expect(page.locator("#who")).to_contain_text("boss")
+
+        second = visits.open(port, link.partition("#")[2])
+        expect(second.get_by_role("alert")).to_contain_text("the login link was used before, or has expired")
+        expect(second.get_by_label("Name", exact=True)).to_be_focused()
+        assert "login" not in second.url
+        second.evaluate("link => { location.href = link; }", console.login_link("boss"))  # into the open page
+        expect(second.locator("#who")).to_contain_text("boss")
+        second.evaluate("link => { location.href = link; }", link)
+        expect(notice(second, "link")).to_contain_text("was used before")
+        expect(second.locator("#who")).to_contain_text("boss")
+        assert "login" not in second.url
 
 
 def test_only_operators_see_what_operators_do(visits: Visits, port: int) -> None:

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, noting, run
 from penstock.node.running import NodeProcess, RunningPlant
+from penstock.web.live.login_links import issue_link
 
 
 def up(
@@ -78,8 +80,17 @@ def _tell_where(console: Console, plant: Plant, running: RunningPlant) -> None:
         if isinstance(config, AdminConfig):
             console.print(f"  subscribe: penstock sub --connect {node.where} --credentials FILE TOPIC", soft_wrap=True)
         elif isinstance(config, ConsoleConfig):
-            console.print(f"  console:   {node.where}", soft_wrap=True)
+            console.print(f"  console:   {_console_place(plant, config, node.where)}", soft_wrap=True)
     console.print(f"  figures:   penstock top {plant.path}", soft_wrap=True)
+
+
+def _console_place(plant: Plant, config: ConsoleConfig, url: str) -> str:
+    """The console's URL: on a terminal a link that logs in once. Other output may be a log, which gets no secret."""
+    if not config.login_credentials:
+        return url
+    if not sys.stdout.isatty():
+        return f"{url}  (`penstock console --config {plant.path} --link` prints a login link)"
+    return f"{issue_link(plant, config, url)}  (logs in once, within {config.limits.link_s / 60:.0f} min)"
 
 
 def _state(node: NodeProcess) -> str:
@@ -181,9 +192,10 @@ def init(
     typer.echo(f"  penstock admin status --connect {layout.url} --credentials {layout.operations}")
     if not minimal:
         typer.echo(
-            f"\nThe console is at http://127.0.0.1:{ports.console}: log in as operations, with the secret in "
-            f"{layout.operations}."
+            f"\nThe console is at http://127.0.0.1:{ports.console}. `penstock up` prints a link that logs in as "
+            f"{layout.operations.stem}, once; for another link:\n"
         )
+        typer.echo(f"  penstock console --config {layout.plant} --link")
 
 
 def _tell_ways_to_subscribe(layout: Layout, ports: Ports, login: str) -> None:

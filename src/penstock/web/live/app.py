@@ -51,6 +51,10 @@ class LoginRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secret: Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]
 
 
+class LinkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    secret: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
+
 class Assets(StaticFiles):
     """Serves files that browsers revalidate on each use, so that a new version shows at once."""
 
@@ -75,6 +79,7 @@ class ConsoleApp:
         routes: list[BaseRoute] = [
             Route("/", self._index),
             Route("/api/login", self._guarded(self._login), methods=["POST"]),
+            Route("/api/login-link", self._guarded(self._login_by_link), methods=["POST"]),
             Route("/api/logout", self._guarded(self._logout), methods=["POST"]),
             Route("/api/session", self._guarded(self._show_session)),
             Route("/api/picture", self._guarded(self._picture)),
@@ -129,7 +134,13 @@ class ConsoleApp:
 
     async def _login(self, request: Request) -> Response:
         wish: LoginRequest = await self._document(request, LoginRequest)
-        key, session = await self._service.login(wish.name, wish.secret, _address(request))
+        return self._logged_in(*await self._service.login(wish.name, wish.secret, _address(request)))
+
+    async def _login_by_link(self, request: Request) -> Response:
+        wish: LinkRequest = await self._document(request, LinkRequest)
+        return self._logged_in(*await self._service.login_by_link(wish.secret, _address(request)))
+
+    def _logged_in(self, key: str, session: Session) -> Response:
         response = answer(self._described(session))
         response.set_cookie(
             self._service.cookie,

@@ -17,6 +17,7 @@ import { Topology } from "./topology.js";
 import { Watch } from "./watch.js";
 
 const TICK_MS = 500;
+const LINK = "#login=";
 const DONE_MS = 10_000; // how long a notice about a completed action is shown
 const SECTIONS = ["quotes", "topology", "infostream", "streams", "clients", "publish"];
 
@@ -39,11 +40,30 @@ let clearingDone = 0;
 // The session
 
 async function begin() {
+  const told = await takeLink();
+  if (told === null) return;
   try {
     enter(await get("/api/session"));
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    showLogin(error.isLoggedOut ? "" : error.told);
+    showLogin(error.isLoggedOut ? told : error.told);
+  }
+}
+
+// A login link has its secret in the fragment, which leaves the address at once. Returns null if the link logged in,
+// otherwise a text for the user, which is empty without a link.
+async function takeLink() {
+  if (!location.hash.startsWith(LINK)) return "";
+  const secret = location.hash.slice(LINK.length);
+  history.replaceState(null, "", location.pathname);
+  try {
+    const found = await post("/api/login-link", { secret });
+    leave("");
+    enter(found);
+    return null;
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    return error.told;
   }
 }
 
@@ -152,6 +172,11 @@ function heading() {
 
 addEventListener("hashchange", () => {
   if (location.hash === "#content") return; // the skip link
+  if (location.hash.startsWith(LINK)) {
+    if (session) takeLink().then((told) => told && dismissible("link", shown(told, 400), "bad"));
+    else begin();
+    return;
+  }
   if (!session) return;
   route();
   scrollTo(0, 0);
