@@ -1,6 +1,7 @@
 """The distribution tree in a real browser: what one publishes another sees, and a parent that fails leaves a tree that
 heals before one's eyes."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,7 +84,12 @@ def test_a_tree_is_published_on_moved_and_heals(visits: Visits, tree: Tree) -> N
     expect(changes).to_contain_text("leaf-1 is now below mid-2")
     go_to(boss, "Infostream")
     boss.get_by_label("Show what contains").fill("to leaf-1")
-    expect(boss.locator("#infostream-table tbody tr").filter(has_text="mid-1").filter(has_text="load")).to_be_visible()
+    moved = boss.locator("#infostream-table tbody tr").filter(has_text="asks the child to move to the agent at")
+    expect(moved.filter(has_text=": load (to leaf-1)")).to_be_visible()
+    boss.get_by_label("Show what contains").fill("has below it")
+    expect(boss.locator("#infostream-table tbody tr").first).to_contain_text("with a load of")
+    texts = boss.locator("#infostream-table tbody").inner_text()
+    assert not re.search(r"[\[\]{}]|None|True|False", texts), texts
 
     publish(alice, NOTE, bid_price="10.50")
     expect(row(bob, NOTE)).to_contain_text("10.50")
