@@ -41,8 +41,11 @@ class Visits:
         page.goto(f"http://127.0.0.1:{port}/{f'#{section}' if section else ''}")
         return page
 
-    def log_in(self, port: int, name: str, section: str = "", **settings: Any) -> Page:
+    def log_in(self, port: int, name: str, section: str = "", *, has_watch_list: bool = True, **settings: Any) -> Page:
+        """The page of a logged-in user, who has an empty watch list in this browser, or none yet."""
         page = self.open(port, section, **settings)
+        if has_watch_list:
+            page.evaluate("name => localStorage.setItem(`penstock:watch:trial:${name}`, '[]')", name)
         fill_in(page, name, SECRETS[name])
         expect(page.locator("#console")).to_be_visible()
         return page

@@ -109,6 +109,45 @@ def test_the_watch_list_is_kept_and_edited(visits: Visits, market: Market) -> No
     expect(page.locator("#quote-rows tr")).to_have_count(0)
 
 
+@pytest.mark.spec("TREE-9")
+def test_a_new_user_gets_a_watch_list_of_topics_with_data_and_keeps_changes(visits: Visits, market: Market) -> None:
+    page = visits.log_in(market.port, "alice", has_watch_list=False)
+    sample = page.locator("#watch-list li")
+    expect(sample).to_have_attribute("data-state", "held")
+    expect(sample).to_contain_text("looking for topics with data")
+    market.quote(AAPL, bid_price="189.31", ask_price="189.33")
+    market.quote("md.us.eq.IBM", bid_price="24.50", ask_price="24.51")
+    expect(row(page, AAPL).locator(".bid .value")).to_have_text("189.31")  # nothing has been published since
+    expect(row(page, "md.us.eq.IBM").locator(".bid .value")).to_have_text("24.50")
+    chips = page.locator("#watch-list li")
+    expect(chips).to_have_count(2)
+    expect(chips.first).to_contain_text("md.us.eq.AAPL.quote md.us.eq.AAPL.trade")
+    expect(page.locator('#watch-list li[data-state="held"]')).to_have_count(2)
+    market.quote(AAPL, bid_price="189.41", ask_price="189.43")
+    expect(row(page, AAPL).locator(".bid .value")).to_have_text("189.41")
+
+    page.get_by_role("button", name="Stop watching md.us.eq.IBM").click()
+    expect(row(page, "md.us.eq.IBM")).to_have_count(0)
+    page.reload()
+    expect(page.locator('#watch-list li[data-state="held"]')).to_have_count(1)
+    page.get_by_role("button", name="Stop watching md.us.eq.AAPL").click()
+    page.reload()
+    expect(page.locator("#console")).to_be_visible()
+    expect(page.locator("#watch-list li")).to_have_count(0)  # an empty list is a choice, too
+    expect(page.locator("#quotes-empty")).to_contain_text("Name topics to watch")
+
+
+def test_a_topic_that_the_user_names_ends_the_search_for_topics(visits: Visits, market: Market) -> None:
+    page = visits.log_in(market.port, "bob", has_watch_list=False)
+    expect(page.locator("#watch-list li")).to_have_attribute("data-state", "held")
+    watch(page, "md.us.eq.IBM.quote")
+    expect(page.locator("#watch-list li")).to_have_count(1)
+    market.quote(AAPL, bid_price="189.31")
+    market.quote("md.us.eq.IBM", bid_price="24.50")
+    expect(row(page, "md.us.eq.IBM")).to_contain_text("24.50")
+    assert page.locator("#quote-rows tr").count() == 1
+
+
 @pytest.fixture
 def rights(market: Market) -> Iterator[None]:
     """Alice and Bob have all rights again after the test, however the test ends: the console is shared."""

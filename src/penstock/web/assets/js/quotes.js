@@ -3,6 +3,7 @@
 import { Spark } from "./chart.js";
 import { byId, h, reconcile, setClass, setText } from "./dom.js";
 import { change, count, duration, field, money, NOTHING, shown } from "./format.js";
+import { Prefill } from "./prefill.js";
 import { QuoteBook, ROWS_MAX } from "./quotebook.js";
 import { remembered } from "./remembered.js";
 
@@ -11,6 +12,7 @@ const DRAW_MS_PER_ROW = 3; // many rows are drawn less often
 const STALE_AFTER_S = [2, 5, 10, 30, 120];
 const HOW_TO_BEGIN =
   "Name topics to watch: md.us.eq.AAPL.quote for one, md.us.eq.*.quote for all, md.> for everything.";
+const SAMPLING = "looking for topics with data that you may read";
 const FLASH_MS = 900;
 const FLASH_ROWS_MAX = 60; // with more rows the whole table would flicker
 const WATCHES_MAX = 32;
@@ -19,6 +21,7 @@ export class Quotes {
   #watch;
   #stream;
   #store;
+  #prefill;
   #book = new QuoteBook();
   #sparks = new Map();
   #timer = 0;
@@ -28,6 +31,7 @@ export class Quotes {
   constructor(watch, stream) {
     this.#watch = watch;
     this.#stream = stream;
+    this.#prefill = new Prefill(stream, (found) => this.#fill(found));
     byId("watch-form").addEventListener("submit", (event) => this.#submit(event));
     byId("stale-after").value = String(this.#staleAfter.value);
     byId("stale-after").addEventListener("change", ({ target }) => {
@@ -42,20 +46,33 @@ export class Quotes {
   }
 
   start(session) {
-    this.#store = remembered(`watch:${session.plant}:${session.client}`, isWatchList, []);
-    for (const { topics, where } of this.#store.value) this.#stream.subscribe({ topics, where });
+    this.#store = remembered(`watch:${session.plant}:${session.client}`, isWatchList, null);
+    for (const { topics, where } of this.#store.value ?? []) this.#stream.subscribe({ topics, where });
+    if (this.#store.value === null && session.has_stream) this.#prefill.start();
     this.#drawList();
     this.#timer = setInterval(() => this.#drawInTurn(), DRAW_MS);
   }
 
   stop() {
     clearInterval(this.#timer);
+    this.#prefill.stop();
     this.#book = new QuoteBook();
     this.#drawRows([]);
     reconcile(byId("watch-list"), [], () => "", null, null);
   }
 
+  // The first watch list, with the newest messages of its topics.
+  #fill(found) {
+    for (const { topics, messages } of found) {
+      const { id } = this.#stream.subscribe({ topics });
+      this.#take(messages.map((message) => ({ ...message, ids: [id] })));
+    }
+    this.#remember();
+    this.#drawList();
+  }
+
   add(topics, where = "", since = null) {
+    this.#prefill.stop();
     const isThere = [...this.#stream.subscriptions.values()].some(
       (each) => each.state !== "over" && each.where === where && each.topics.join() === topics.join(),
     );
@@ -78,6 +95,7 @@ export class Quotes {
   }
 
   #remove(subscription) {
+    if (subscription.id === this.#prefill.id) this.#prefill.stop();
     this.#stream.unsubscribe(subscription.id);
     this.#book.drop(subscription.id);
     this.#remember();
@@ -92,6 +110,7 @@ export class Quotes {
 
   #take(messages) {
     for (const message of messages) {
+      if (this.#prefill.take(message)) continue;
       const row = this.#book.take(message);
       if (row && row.value !== null) this.#spark(row).add(row.timeMs / 1000, row.value);
     }
@@ -114,7 +133,8 @@ export class Quotes {
       [...this.#stream.subscriptions.values()],
       (subscription) => subscription.id,
       (subscription) => {
-        const name = `${subscription.topics.join(" ")}${subscription.where ? ` where ${subscription.where}` : ""}`;
+        const isSample = subscription.id === this.#prefill.id;
+        const name = isSample ? SAMPLING : nameOf(subscription);
         const remove = h(
           "button",
           {
@@ -274,6 +294,10 @@ export class Quotes {
     if (ageS > staleAfterS) return { isStale: true, text, why: `Nothing has come for more than ${staleAfterS} s.` };
     return { isStale: false, text, why: "" };
   }
+}
+
+function nameOf({ topics, where }) {
+  return `${topics.join(" ")}${where ? ` where ${where}` : ""}`;
 }
 
 function told({ told: reason, missed, session }) {
