@@ -77,13 +77,24 @@ def test_a_link_logs_in_once_and_leaves_no_secret_in_the_address(visits: Visits,
         assert "login" not in second.url
 
 
-def test_only_operators_see_what_operators_do(visits: Visits, port: int) -> None:
+def test_an_action_that_one_may_not_do_is_shown_with_the_reason(visits: Visits, port: int) -> None:
     clerk = visits.log_in(port, "alice", "topology")
     node(clerk, "admin").click()
     expect(clerk.locator("#node-panel")).to_contain_text("Up for")
+    expect(clerk.get_by_role("button", name="Kill…")).to_be_disabled()
+    expect(clerk.locator("#node-panel .refused")).to_contain_text("needs the role administrator")
     expect(clerk.locator("#who")).not_to_contain_text("operator")
+    go_to(clerk, "Publish")
+    expect(clerk.get_by_role("button", name="Publish")).to_be_disabled()
+    expect(clerk.locator("#publish-rights")).to_contain_text("this plant has no distribution tree")
+    go_to(clerk, "Quotes")
+    expect(clerk.get_by_label("From")).to_be_disabled()
+    expect(clerk.locator("#since-told")).to_contain_text("history needs a distribution tree")
     boss = visits.log_in(port, "boss", "topology")
     expect(boss.locator("#who")).to_contain_text("operator")
+    node(boss, "admin").click()
+    expect(boss.get_by_role("button", name="Kill…")).to_be_disabled()
+    expect(boss.locator("#node-panel .refused")).to_contain_text("was not started by `penstock up`")
 
 
 def test_no_section_is_wider_than_a_phone_or_a_laptop(visits: Visits, port: int) -> None:

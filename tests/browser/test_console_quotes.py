@@ -226,7 +226,16 @@ def test_a_notice_about_an_action_stays_ten_seconds_whatever_was_done_before(
 def test_auditors_see_everybodys_rights_and_change_none(visits: Visits, market: Market) -> None:
     clerk = visits.log_in(market.port, "clerk", "clients")
     expect(clerk.locator("#entitlements")).to_contain_text("receive md.>")
-    expect(clerk.get_by_role("button", name="Revoke")).to_have_count(0)
+    for name in ("Revoke bob", "Restore bob"):
+        expect(clerk.get_by_role("button", name=name)).to_be_disabled()
+    expect(clerk.locator("#entitlements-told")).to_contain_text("needs the role administrator")
     alice = visits.log_in(market.port, "alice", "clients")
     expect(alice.locator("#rights")).to_contain_text("receive md.>")
+    expect(alice.locator("#entitlements-told")).to_contain_text("need the role administrator or auditor")
     expect(alice.locator("#entitlements")).to_be_empty()
+    boss = visits.log_in(market.port, "boss", "clients")
+    expect(boss.get_by_role("button", name="Revoke bob")).to_be_enabled()
+    expect(boss.get_by_role("button", name="Restore bob")).to_be_disabled()
+    expect(boss.get_by_role("button", name="Restore bob")).to_have_attribute(
+        "title", "Nothing of this client is revoked."
+    )

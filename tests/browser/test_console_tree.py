@@ -49,8 +49,13 @@ def test_a_tree_is_published_on_moved_and_heals(visits: Visits, tree: Tree) -> N
     port = tree.console.console.port
     alice, bob = visits.log_in(port, "alice"), visits.log_in(port, "bob")
     watch(bob, "app.notes.>")
+    go_to(bob, "Publish")
+    expect(bob.locator("#publish-rights")).to_contain_text("you have no right to send on any topic")
+    expect(bob.get_by_role("button", name="Publish")).to_be_disabled()
+    go_to(bob, "Quotes")
     publish(alice, "infostream.path", bid_price="1")
     expect(alice.locator("#publish-told")).to_contain_text("Not published")
+    expect(alice.locator("#publish-rights")).to_contain_text("You may publish on app.notes.>")
     publish(alice, NOTE, bid_price="10.25", bid_size="7")
     expect(alice.locator("#published li")).to_contain_text(NOTE)
     expect(row(bob, NOTE)).to_contain_text("10.25")

@@ -173,6 +173,7 @@ class ConsoleApp:
             expires_s=service.sessions.expires_s(session, self._clock.now_ns()),
             idle_s=service.config.limits.idle_s,
             has_stream=service.has_stream,
+            has_tree=service.has_tree,
             plant=service.plant.name,
             can_control=service.can_control,
             version=__version__,

@@ -28,8 +28,9 @@ from penstock.security.core.brokering import Session as AdminSession
 from penstock.security.core.policy import NAME
 from penstock.security.live.client import AdminClient
 from penstock.security.live.http import parse_addresses
+from penstock.tree.config import AgentConfig
 from penstock.web.core.entitlements import AuditDocument, EntitlementsDocument, audit_document, entitlements_document
-from penstock.web.core.picture import PictureDocument, with_actions
+from penstock.web.core.picture import Operator, PictureDocument, with_actions
 from penstock.web.gateway.live.feed import FeedSource
 from penstock.web.gateway.live.source import GatewaySource, Outlet
 from penstock.web.gateway.live.tree import TreeSource
@@ -180,10 +181,16 @@ class ConsoleService:
 
     def shown(self, picture: PictureDocument, session: Session) -> PictureDocument:
         """Return the picture that this session may see."""
-        if not session.is_operator:
-            return picture
-        nodes = [with_actions(node, can_control=self.can_control) for node in picture.nodes]
+        operator = Operator(
+            session.client, session.is_operator, self.can_control, lambda agent: self._accepts(agent, session.client)
+        )
+        nodes = [with_actions(node, operator) for node in picture.nodes]
         return msgspec.structs.replace(picture, nodes=nodes)
+
+    def _accepts(self, agent: str, client: str) -> bool:
+        """False if this agent of the document names its operators, and the client is not one of them."""
+        config = self.plant.nodes.get(agent)
+        return not isinstance(config, AgentConfig) or not config.operators or client in config.operators
 
     async def entitlements(self, session: Session) -> EntitlementsDocument:
         return entitlements_document(await asyncio.to_thread(session.read_roles, self._clock.now_ns()))
@@ -194,6 +201,11 @@ class ConsoleService:
     @property
     def has_stream(self) -> bool:
         return bool(self._addresses)
+
+    @property
+    def has_tree(self) -> bool:
+        """True if browsers can publish and read history."""
+        return self._places is not None
 
     @property
     def can_control(self) -> bool:

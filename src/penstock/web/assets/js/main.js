@@ -145,7 +145,7 @@ function leave(told) {
   if (!session) return;
   session = null;
   clearInterval(ticking);
-  for (const each of [watch, stream, quotes, clients]) each.stop();
+  for (const each of [watch, stream, quotes, clients, publish]) each.stop();
   clearNotices();
   byId("confirm").close();
   showLogin(told);
@@ -162,7 +162,7 @@ function route() {
     else link.removeAttribute("aria-current");
   }
   document.title = `${byId(`${wanted}-title`).textContent} · Penstock console`;
-  for (const section of [topology, infostream, streams, clients]) section.draw();
+  for (const section of [topology, infostream, streams, clients, publish]) section.draw();
   clients.refresh();
 }
 

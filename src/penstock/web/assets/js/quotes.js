@@ -12,6 +12,7 @@ const DRAW_MS_PER_ROW = 3; // many rows are drawn less often
 const STALE_AFTER_S = [2, 5, 10, 30, 120];
 const HOW_TO_BEGIN =
   "Name topics to watch: md.us.eq.AAPL.quote for one, md.us.eq.*.quote for all, md.> for everything.";
+const NO_HISTORY = "A subscription begins now: history needs a distribution tree, which this plant does not have.";
 const SAMPLING = "looking for topics with data that you may read";
 const FLASH_MS = 900;
 const FLASH_ROWS_MAX = 60; // with more rows the whole table would flicker
@@ -48,6 +49,8 @@ export class Quotes {
   start(session) {
     this.#store = remembered(`watch:${session.plant}:${session.client}`, isWatchList, null);
     for (const { topics, where } of this.#store.value ?? []) this.#stream.subscribe({ topics, where });
+    byId("watch-form").elements.since.disabled = !session.has_tree;
+    setText(byId("since-told"), session.has_tree ? "" : NO_HISTORY);
     if (this.#store.value === null && session.has_stream) this.#prefill.start();
     this.#drawList();
     this.#timer = setInterval(() => this.#drawInTurn(), DRAW_MS);
