@@ -28,14 +28,18 @@ class Visits:
         self._contexts: list[BrowserContext] = []
         self._mistakes: list[str] = []
 
-    def open(self, port: int, section: str = "", *, sockets: Sockets | None = None, **settings: Any) -> Page:
-        """The page, nobody logged in; `sockets` answer in place of the console, by path."""
+    def open(
+        self, port: int, section: str = "", *, sockets: Sockets | None = None, script: str = "", **settings: Any
+    ) -> Page:
+        """The page, nobody logged in; `sockets` answer in place of the console, by path; `script` runs first."""
         context = self._browser.new_context(**{"viewport": LAPTOP, **settings})
         self._contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         page.on("pageerror", lambda error: self._mistakes.append(str(error)))
         page.on("console", lambda said: self._note(said.text))
+        if script:
+            page.add_init_script(script)
         for path, answer in (sockets or {}).items():
             page.route_web_socket(f"**{path}", answer)
         page.goto(f"http://127.0.0.1:{port}/{f'#{section}' if section else ''}")

@@ -7,8 +7,8 @@ import { Prefill } from "./prefill.js";
 import { QuoteBook, ROWS_MAX } from "./quotebook.js";
 import { remembered } from "./remembered.js";
 
-const DRAW_MS = 200;
-const DRAW_MS_PER_ROW = 3; // many rows are drawn less often
+const DRAW_MS = 200; // rows on the screen
+const DRAW_MS_PER_ROW = 3; // all rows: many rows are drawn less often
 const STALE_AFTER_S = [2, 5, 10, 30, 120];
 const HOW_TO_BEGIN =
   "Name topics to watch: md.us.eq.AAPL.quote for one, md.us.eq.*.quote for all, md.> for everything.";
@@ -25,6 +25,9 @@ export class Quotes {
   #prefill;
   #book = new QuoteBook();
   #sparks = new Map();
+  #rowOf = new Map(); // element → row
+  #onScreen = new Set(); // elements
+  #observer = new IntersectionObserver((entries) => this.#see(entries), { rootMargin: "100px" });
   #timer = 0;
   #drawnAt = 0;
   #staleAfter = remembered("stale-after", (value) => STALE_AFTER_S.includes(value), 10);
@@ -170,7 +173,17 @@ export class Quotes {
   }
 
   #drawInTurn() {
-    if (performance.now() >= this.#drawnAt + this.#book.rows.size * DRAW_MS_PER_ROW) this.#draw();
+    const { size } = this.#book.rows;
+    const isDue = performance.now() >= this.#drawnAt + size * DRAW_MS_PER_ROW;
+    if (isDue || size !== this.#rowOf.size) this.#draw();
+    else if (!byId("quotes").hidden) for (const element of this.#onScreen) this.#update(element, this.#rowOf.get(element));
+  }
+
+  #see(entries) {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting && this.#rowOf.has(target)) this.#onScreen.add(target);
+      else this.#onScreen.delete(target);
+    }
   }
 
   #draw() {
@@ -197,6 +210,12 @@ export class Quotes {
       (row) => this.#make(row),
       (element, row) => this.#update(element, row),
     );
+    for (const element of this.#rowOf.keys()) {
+      if (element.isConnected) continue;
+      this.#observer.unobserve(element);
+      this.#onScreen.delete(element);
+      this.#rowOf.delete(element);
+    }
   }
 
   #drawState(rows) {
@@ -237,6 +256,8 @@ export class Quotes {
       age,
     );
     element.dataset.topic = shown(row.key);
+    this.#rowOf.set(element, row);
+    this.#observer.observe(element);
     return element;
   }
 
