@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from browser.browser_kit import PHONE, Visits, ask_to_watch, notice, row, too_wide, watch
+from browser.browser_kit import PHONE, Visits, ask_to_watch, go_to, notice, row, too_wide, watch
 from client_kit import Originated
 from integration.console_kit import SECRETS, RunningConsole, feeding, running_console
 from penstock.base.errors import NotFoundError
 from penstock.middleware.live import MulticastPublisher
+from penstock.model import shipped
 from penstock.security import Credentials
 from penstock.security.core.authentication import PUBLISHERS
 from penstock.security.live.client import AdminClient
@@ -32,6 +33,12 @@ class Market:
     def quote(self, instrument: str, **values: Any) -> None:
         self._number += 1
         self._publisher.publish_batch(Originated(f"{instrument}.quote", [self._number], **values))
+
+    def publish(self, topic: str, **values: Any) -> None:
+        """A message of the model that the last level of its topic names."""
+        model = {"snapshot": "book_snapshot"}.get(kind := topic.rpartition(".")[2], kind)
+        self._number += 1
+        self._publisher.publish_batch(Originated(topic, [self._number], model=shipped(model), **values))
 
     def connect(self, name: str) -> AdminClient:
         """A session at the administration server."""
@@ -146,6 +153,51 @@ def test_a_topic_that_the_user_names_ends_the_search_for_topics(visits: Visits, 
     market.quote("md.us.eq.IBM", bid_price="24.50")
     expect(row(page, "md.us.eq.IBM")).to_contain_text("24.50")
     assert page.locator("#quote-rows tr").count() == 1
+
+
+@pytest.mark.spec("TREE-9")
+def test_the_order_book_has_the_levels_that_the_plant_publishes(visits: Visits, market: Market) -> None:
+    page = visits.log_in(market.port, "alice")
+    page.get_by_label("Stale after").select_option("120")
+    go_to(page, "Book")
+    expect(page.locator("#book-state")).to_have_text("Name an instrument: md.us.eq.AAPL")
+    page.get_by_label("Instrument", exact=True).fill("md.us.eq.MSFT")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("#book-state")).to_have_text("Nothing has arrived yet.")
+    bids, asks, trades = (page.locator(f"#book-{name} tr") for name in ("bid", "ask", "trades tbody"))
+    expect(page.locator("#book-state")).to_have_attribute("data-state", "held held")
+    market.publish("md.us.eq.MSFT.quote", bid_price="410.10", ask_price="410.12", ask_size=300)
+    expect(page.locator("#book-state")).to_contain_text("Best bid and offer only: no snapshot of the book")
+    expect(bids).to_have_count(1)
+    expect(bids).to_contain_text("410.10")
+    expect(asks).to_have_text("410.12300")
+
+    market.publish("md.us.eq.MSFT.trade", price="410.11", quantity=40)
+    market.publish("md.us.eq.MSFT.trade", price="410.12", quantity=50)
+    expect(trades).to_have_count(2)
+    expect(trades.first).to_contain_text("410.12")
+
+    market.publish("md.us.eq.MSFT.snapshot", **levels_of_book(3))
+    expect(bids).to_have_count(3)
+    expect(asks).to_have_count(3)
+    expect(bids.nth(2)).to_have_text("3300410.07")
+    expect(asks.nth(2)).to_have_text("410.153003")
+    expect(page.locator("#book-state")).to_contain_text("3 levels of the book")
+    page.set_viewport_size(PHONE)
+    assert too_wide(page) == []
+    page.reload()
+    expect(page.get_by_label("Instrument", exact=True)).to_have_value("md.us.eq.MSFT")
+    page.goto(f"http://127.0.0.1:{market.port}/#quotes")
+    expect(page.locator("#watch-list li")).to_have_count(0)  # the subscription is not one of the watch list
+
+
+def levels_of_book(depth: int) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for n in range(1, depth + 1):
+        fields |= {f"bid_price_{n}": f"410.{10 - n:02}", f"ask_price_{n}": f"410.{12 + n:02}"}
+        for side in ("bid", "ask"):
+            fields |= {f"{side}_size_{n}": 100 * n, f"{side}_orders_{n}": n}
+    return fields
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import { onDone } from "./actions.js";
 import { get, post, Refusal } from "./api.js";
+import { Book } from "./book.js";
 import { Clients } from "./clients.js";
 import { byId, h, setText } from "./dom.js";
 import { duration, shown } from "./format.js";
@@ -19,11 +20,12 @@ import { Watch } from "./watch.js";
 const TICK_MS = 500;
 const LINK = "#login=";
 const DONE_MS = 10_000; // how long a notice about a completed action is shown
-const SECTIONS = ["quotes", "topology", "infostream", "streams", "clients", "publish"];
+const SECTIONS = ["quotes", "book", "topology", "infostream", "streams", "clients", "publish"];
 
 const watch = new Watch();
 const stream = new Stream();
 const quotes = new Quotes(watch, stream);
+const book = new Book(watch, stream, () => quotes.instruments());
 const topology = new Topology(watch, say);
 const infostream = new Infostream(watch);
 const streams = new Streams(watch);
@@ -133,7 +135,7 @@ function enter(found) {
   byId("who").replaceChildren(
     ...[h("span", { class: "name" }, shown(session.client, 60)), role, logOut].filter(Boolean),
   );
-  for (const section of [quotes, topology, infostream, clients, publish]) section.start(session);
+  for (const section of [quotes, book, topology, infostream, clients, publish]) section.start(session);
   watch.start();
   if (session.has_stream) stream.start();
   ticking = setInterval(tick, TICK_MS);
@@ -145,7 +147,7 @@ function leave(told) {
   if (!session) return;
   session = null;
   clearInterval(ticking);
-  for (const each of [watch, stream, quotes, clients, publish]) each.stop();
+  for (const each of [watch, stream, quotes, book, clients, publish]) each.stop();
   clearNotices();
   byId("confirm").close();
   showLogin(told);
@@ -163,6 +165,7 @@ function route() {
   }
   document.title = `${byId(`${wanted}-title`).textContent} · Penstock console`;
   for (const section of [topology, infostream, streams, clients, publish]) section.draw();
+  book.open();
   clients.refresh();
 }
 

@@ -79,7 +79,8 @@ export class QuoteBook {
   }
 }
 
-function number(value) {
+// A price or quantity; the gateway writes numbers that a double cannot hold as texts.
+export function number(value) {
   const found = typeof value === "string" ? Number(value) : value;
   return isNumber(found) ? found : null;
 }

@@ -79,15 +79,29 @@ export class Quotes {
 
   add(topics, where = "", since = null) {
     this.#prefill.stop();
-    const isThere = [...this.#stream.subscriptions.values()].some(
+    const isThere = this.#own.some(
       (each) => each.state !== "over" && each.where === where && each.topics.join() === topics.join(),
     );
     if (isThere && since === null) return "It is watched already.";
-    if (this.#stream.subscriptions.size >= WATCHES_MAX) return `At most ${WATCHES_MAX} can be watched at a time.`;
+    if (this.#own.length >= WATCHES_MAX) return `At most ${WATCHES_MAX} can be watched at a time.`;
     this.#stream.subscribe({ topics, where, since });
     this.#remember();
     this.#drawList();
     return "";
+  }
+
+  // The instruments of the table, for other sections.
+  instruments() {
+    return [...this.#book.rows.values()].filter((row) => !row.fields).map((row) => row.key).sort();
+  }
+
+  get #own() {
+    return [...this.#stream.subscriptions.values()].filter(({ owner }) => owner === "quotes");
+  }
+
+  #isOwn(message) {
+    if (!Array.isArray(message?.ids)) return false;
+    return message.ids.some((id) => this.#stream.subscriptions.get(id)?.owner === "quotes");
   }
 
   #submit(event) {
@@ -111,12 +125,12 @@ export class Quotes {
   }
 
   #remember() {
-    this.#store.value = [...this.#stream.subscriptions.values()].map(({ topics, where }) => ({ topics, where }));
+    this.#store.value = this.#own.map(({ topics, where }) => ({ topics, where }));
   }
 
   #take(messages) {
     for (const message of messages) {
-      if (this.#prefill.take(message)) continue;
+      if (this.#prefill.take(message) || !this.#isOwn(message)) continue;
       const row = this.#book.take(message);
       if (row && row.value !== null) this.#spark(row).add(row.timeMs / 1000, row.value);
     }
@@ -136,7 +150,7 @@ export class Quotes {
   #drawList() {
     reconcile(
       byId("watch-list"),
-      [...this.#stream.subscriptions.values()],
+      this.#own,
       (subscription) => subscription.id,
       (subscription) => {
         const isSample = subscription.id === this.#prefill.id;
@@ -193,7 +207,7 @@ export class Quotes {
     this.#drawRows(rows);
     byId("quotes-empty").hidden = rows.length > 0;
     byId("quote-rows").parentElement.hidden = rows.length === 0;
-    setText(byId("quotes-empty"), this.#stream.subscriptions.size ? "Nothing has arrived yet." : HOW_TO_BEGIN);
+    setText(byId("quotes-empty"), this.#own.length ? "Nothing has arrived yet." : HOW_TO_BEGIN);
     this.#drawState(rows);
   }
 
