@@ -1,5 +1,6 @@
 """The console's page in a real browser: logging in, laptop and phone, keyboard, and what it says when it is alone."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,6 +168,42 @@ def test_a_console_that_ends_is_told_and_nothing_it_said_looks_live(visits: Visi
     expect(node(page, "admin")).to_contain_text("STALE")
     expect(page.locator("#node-table")).to_contain_text("was up")
     expect(page.locator("#topology-state")).to_contain_text("STALE: seen")
+
+
+@pytest.mark.spec("TREE-9")
+def test_the_history_of_a_node_is_drawn_over_a_chosen_time(visits: Visits, port: int) -> None:
+    page = visits.log_in(port, "alice", "history")
+    expect(page.get_by_label("Node", exact=True)).to_have_value("admin")
+    expect(page.locator("#history-charts canvas")).to_have_count(3)
+    expect(page.locator("#history-state")).to_have_text(re.compile(r"^[1-9]\d* s of 5 min$"))  # it grows
+    expect(page.locator("#history-rates .legend-words")).to_have_text("in – · out –")  # a server has no rates
+    page.get_by_label("Time range").select_option("60")
+    expect(page.locator("#history-state")).to_contain_text("of 60 s")
+    page.reload()
+    expect(page.get_by_label("Time range")).to_have_value("60")
+    page.set_viewport_size(PHONE)
+    expect(page.locator("#history-charts canvas")).to_have_count(3)
+    assert too_wide(page) == []
+
+
+def test_the_history_has_the_newest_and_the_highest_values(visits: Visits, port: int) -> None:
+    page = visits.log_in(port, "alice")
+    now_ms = 1_794_779_400_000.0
+    document = {
+        "node": "admin", "from_ms": now_ms - 3_000, "to_ms": now_ms,
+        "time_ms": [now_ms - 2_000, now_ms - 1_000, now_ms],
+        "in_per_s": [20_000.0, None, 12_500.0], "out_per_s": [1.0, "many", 25_000.0, 7.0], "p50_us": "none",
+        "p99_us": [80.0, 2_500.0, 90.0], "lost": [0, 7, 0],
+    }  # fmt: skip
+    page.route("**/api/history*", lambda route: route.fulfill(json=document))
+    go_to(page, "History")
+    expect(page.locator("#history-rates .legend-words")).to_have_text(
+        "in 12.5 k (at most 20 k) · out 25 k (at most 25 k)"
+    )
+    latencies = page.locator("#history-latencies")
+    expect(latencies.locator(".legend-words")).to_have_text("p50 – · p99 90 µs (at most 2.5 ms)")
+    expect(latencies.locator(".plot")).to_have_attribute("aria-label", re.compile("p99 90 µs"))
+    expect(page.locator("#history-losses")).to_contain_text("lost 0 (at most 7)")
 
 
 def test_less_motion_is_respected(visits: Visits, port: int) -> None:

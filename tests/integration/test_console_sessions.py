@@ -195,6 +195,17 @@ def test_secrets_and_keys_are_never_logged(console: RunningConsole, lines: io.St
         assert hidden not in written
 
 
+def test_the_history_is_for_sessions_and_its_range_is_bounded(console: RunningConsole) -> None:
+    assert console.browser().get("/api/history?node=admin").status == 401
+    browser = console.browser("alice")
+    assert browser.get("/api/picture").status == 200  # which waits for the first poll
+    found = browser.get("/api/history?node=admin&seconds=60").document
+    assert len(found["time_ms"]) == len(found["lost"]) > 0
+    assert browser.get("/api/history?node=nobody").code == "not-found"
+    for seconds in ("0", "-1", "1e9", "86401", "9" * 30, "x"):
+        assert browser.get(f"/api/history?node=admin&seconds={seconds}").code == "request"
+
+
 # One-time links
 
 

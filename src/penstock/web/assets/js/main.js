@@ -6,6 +6,7 @@ import { Book } from "./book.js";
 import { Clients } from "./clients.js";
 import { byId, h, setText } from "./dom.js";
 import { duration, shown } from "./format.js";
+import { History } from "./history.js";
 import { Infostream } from "./infostream.js";
 import { clearNotices, dismissible, notice, say } from "./notices.js";
 import { Publish } from "./publish.js";
@@ -20,13 +21,14 @@ import { Watch } from "./watch.js";
 const TICK_MS = 500;
 const LINK = "#login=";
 const DONE_MS = 10_000; // how long a notice about a completed action is shown
-const SECTIONS = ["quotes", "book", "topology", "infostream", "streams", "clients", "publish"];
+const SECTIONS = ["quotes", "book", "topology", "history", "infostream", "streams", "clients", "publish"];
 
 const watch = new Watch();
 const stream = new Stream();
 const quotes = new Quotes(watch, stream);
 const book = new Book(watch, stream, () => quotes.instruments());
 const topology = new Topology(watch, say);
+const nodeHistory = new History(watch);
 const infostream = new Infostream(watch);
 const streams = new Streams(watch);
 const clients = new Clients(watch, (refusal) => leave(refusal.told));
@@ -135,7 +137,7 @@ function enter(found) {
   byId("who").replaceChildren(
     ...[h("span", { class: "name" }, shown(session.client, 60)), role, logOut].filter(Boolean),
   );
-  for (const section of [quotes, book, topology, infostream, clients, publish]) section.start(session);
+  for (const section of [quotes, book, topology, nodeHistory, infostream, clients, publish]) section.start(session);
   watch.start();
   if (session.has_stream) stream.start();
   ticking = setInterval(tick, TICK_MS);
@@ -147,7 +149,7 @@ function leave(told) {
   if (!session) return;
   session = null;
   clearInterval(ticking);
-  for (const each of [watch, stream, quotes, book, clients, publish]) each.stop();
+  for (const each of [watch, stream, quotes, book, nodeHistory, clients, publish]) each.stop();
   clearNotices();
   byId("confirm").close();
   showLogin(told);
@@ -166,6 +168,7 @@ function route() {
   document.title = `${byId(`${wanted}-title`).textContent} · Penstock console`;
   for (const section of [topology, infostream, streams, clients, publish]) section.draw();
   book.open();
+  nodeHistory.refresh();
   clients.refresh();
 }
 
