@@ -11,7 +11,7 @@ from waiting import PATIENCE_SECONDS
 
 LAPTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
-SECTIONS = ("quotes", "book", "topology", "history", "infostream", "streams", "clients", "publish")
+SECTIONS = ("quotes", "book", "alerts", "topology", "history", "infostream", "streams", "clients", "publish")
 MISTAKES_MAX = 3
 PATIENCE_MS = PATIENCE_SECONDS * 1_000
 

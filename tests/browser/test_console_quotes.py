@@ -200,6 +200,50 @@ def levels_of_book(depth: int) -> dict[str, Any]:
     return fields
 
 
+@pytest.mark.spec("TREE-9")
+def test_an_alert_on_a_price_is_told_and_kept(visits: Visits, market: Market) -> None:
+    page = visits.log_in(market.port, "alice", "alerts")
+    page.get_by_label("Tell me when").select_option("above")
+    page.get_by_label("Instrument or node").fill("md.us.eq.ORCL")
+    page.get_by_label("Price", exact=True).select_option("bid")
+    page.get_by_label("Limit").fill("120.5")
+    page.get_by_role("button", name="Add").click()
+    alert = page.locator("#alert-table tbody tr")
+    expect(alert).to_contain_text("bid of md.us.eq.ORCL is above 120.50")
+    expect(alert).to_contain_text("not met")
+    page.reload()  # kept in the browser; the page subscribes again
+    expect(alert).to_contain_text("bid of md.us.eq.ORCL is above 120.50")
+    told = notice(page, "alert")
+    beat = iter(range(1_000_000))
+
+    def quote_until(bid: str, text: str) -> None:
+        """Quotes before the subscription is held do not arrive."""
+        wait_until(
+            lambda: market.quote("md.us.eq.ORCL", bid_price=bid, ask_size=next(beat)) or text in alert.inner_text(),
+            f"{text}: the alert has seen {bid}",
+        )
+
+    quote_until("120.50", "bid 120.50")
+    expect(alert).to_contain_text("not met")
+    expect(told).to_have_count(0)
+    quote_until("120.51", "MET")
+    expect(told).to_contain_text("Alert: bid of md.us.eq.ORCL is above 120.50.")
+    go_to(page, "Topology")
+    expect(told).to_be_visible()  # in every section
+    told.get_by_role("button", name="Understood").click()
+    go_to(page, "Alerts")
+    quote_until("119.00", "not met")
+    expect(told).to_have_count(0)
+    page.get_by_role("button", name="Remove the alert").click()
+    expect(alert).to_have_count(0)
+    page.set_viewport_size(PHONE)
+    assert too_wide(page) == []
+    page.reload()
+    expect(page.locator("#alert-empty")).to_be_visible()
+    go_to(page, "Quotes")
+    expect(page.locator("#quote-rows tr")).to_have_count(0)
+
+
 @pytest.fixture
 def rights(market: Market) -> Iterator[None]:
     """Alice and Bob have all rights again after the test, however the test ends: the console is shared."""

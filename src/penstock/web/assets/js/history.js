@@ -3,7 +3,7 @@
 import { get, Refusal } from "./api.js";
 import { colour } from "./chart.js";
 import { byId, h, setText } from "./dom.js";
-import { brief, duration, isNumber, micros, shown } from "./format.js";
+import { brief, clock, duration, isNumber, micros, shown } from "./format.js";
 import { remembered } from "./remembered.js";
 
 const ASK_MS = 2_000;
@@ -96,9 +96,15 @@ export class History {
     const names = this.#watch.seen.nodes.map(({ node }) => node).filter((name) => typeof name === "string");
     if (JSON.stringify(names) !== JSON.stringify([...select.options].map(({ value }) => value))) {
       select.replaceChildren(...names.map((value) => h("option", { value }, shown(value, 60))));
-      if (!names.includes(this.#node)) this.#node = names[0] ?? "";
+      if (!names.includes(this.#node)) this.#node = this.#firstNode(names);
       select.value = this.#node;
     }
+  }
+
+  // The first node with a rate.
+  #firstNode(names) {
+    const busy = this.#watch.seen.nodes.find((row) => isNumber(row.out_per_s) || isNumber(row.in_per_s));
+    return typeof busy?.node === "string" ? busy.node : (names[0] ?? "");
   }
 
   #draw(found, seconds) {
@@ -164,7 +170,10 @@ function options({ series, format }, width, range) {
     cursor: { show: false },
     legend: { show: false },
     select: { show: false },
-    axes: [axis, { ...axis, size: 70, values: (_, splits) => splits.map((value) => (value ? format(value) : "0")) }],
+    axes: [
+      { ...axis, values: (_, splits) => splits.map((at) => clock(1000 * at)) },
+      { ...axis, size: 70, values: (_, splits) => splits.map((value) => (value ? format(value) : "0")) },
+    ],
     scales: { x: { time: true, range }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
     series: [
       {},

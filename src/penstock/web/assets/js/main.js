@@ -1,6 +1,7 @@
 // Starts the page: the session, the sections, the two connections, and the notices about them.
 
 import { onDone } from "./actions.js";
+import { Alerts } from "./alerts.js";
 import { get, post, Refusal } from "./api.js";
 import { Book } from "./book.js";
 import { Clients } from "./clients.js";
@@ -21,12 +22,13 @@ import { Watch } from "./watch.js";
 const TICK_MS = 500;
 const LINK = "#login=";
 const DONE_MS = 10_000; // how long a notice about a completed action is shown
-const SECTIONS = ["quotes", "book", "topology", "history", "infostream", "streams", "clients", "publish"];
+const SECTIONS = ["quotes", "book", "alerts", "topology", "history", "infostream", "streams", "clients", "publish"];
 
 const watch = new Watch();
 const stream = new Stream();
 const quotes = new Quotes(watch, stream);
 const book = new Book(watch, stream, () => quotes.instruments());
+const alerts = new Alerts(watch, stream);
 const topology = new Topology(watch, say);
 const nodeHistory = new History(watch);
 const infostream = new Infostream(watch);
@@ -137,7 +139,7 @@ function enter(found) {
   byId("who").replaceChildren(
     ...[h("span", { class: "name" }, shown(session.client, 60)), role, logOut].filter(Boolean),
   );
-  for (const section of [quotes, book, topology, nodeHistory, infostream, clients, publish]) section.start(session);
+  for (const section of [quotes, book, alerts, topology, nodeHistory, infostream, clients, publish]) section.start(session);
   watch.start();
   if (session.has_stream) stream.start();
   ticking = setInterval(tick, TICK_MS);
@@ -149,7 +151,7 @@ function leave(told) {
   if (!session) return;
   session = null;
   clearInterval(ticking);
-  for (const each of [watch, stream, quotes, book, nodeHistory, clients, publish]) each.stop();
+  for (const each of [watch, stream, quotes, book, alerts, nodeHistory, clients, publish]) each.stop();
   clearNotices();
   byId("confirm").close();
   showLogin(told);
@@ -166,7 +168,7 @@ function route() {
     else link.removeAttribute("aria-current");
   }
   document.title = `${byId(`${wanted}-title`).textContent} · Penstock console`;
-  for (const section of [topology, infostream, streams, clients, publish]) section.draw();
+  for (const section of [alerts, topology, infostream, streams, clients, publish]) section.draw();
   book.open();
   nodeHistory.refresh();
   clients.refresh();
