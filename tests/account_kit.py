@@ -1,4 +1,4 @@
-"""Accounts that nodes have written down, and what those of a tree look like."""
+"""Accounts that nodes have written, and sample accounts of a tree."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def tree_accounts(
     *, is_killed: bool = False, root: dict[str, Any] | None = None, leaf: dict[str, Any] | None = None, **changes: Any
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
     """A root and a leaf with one subscriber, as rows of `agent_run`, `agent_intake` and `agent_account`; `root` and
-    `leaf` change how they had the stream, `changes` what the subscriber got."""
+    `leaf` change their counts of the stream, `changes` the counts of the subscriber."""
     given = {"tree": "tree", "event_time": 3, "started": 1, "state": "closed"}
     run = {**given, "refused": 1, "suppressed": 0, "root_term": 65_536, "children": 1}
     runs = [
@@ -54,7 +54,7 @@ def router_accounts(
     *, is_killed: bool = False, run: dict[str, Any] | None = None, after: dict[str, Any] | None = None, **changes: Any
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A router with one endpoint that was started twice, as rows of `router_run` and `router_account`; `changes` and
-    `run` change the first run's, `after` the second's."""
+    `run` change the rows of the first run, `after` those of the second."""
     given = {"router": "router", "event_time": 3, "started": 1, "state": "open" if is_killed else "closed"}
     first = {
         **given, "role": "active", "router_epoch": 1, "clients": 2, "accepted": 100, "stored": 60, "asynchronous": 20,

@@ -1,4 +1,4 @@
-"""A policy with one client of every kind, and servers to try it on."""
+"""A policy with one client of every kind, and servers that use it."""
 
 import functools
 import time
@@ -97,7 +97,7 @@ def config(directory: Path, **values: Any) -> AdminConfig:
 
 
 def confirm_keys(feed: AdminClient, *adapters: str) -> list[StreamKey]:
-    """Do as adapters do: take the stream keys from the events, and confirm the keys and all events. Returns the
+    """Act like an adapter: take the stream keys from the events, and confirm the keys and all events. Returns the
     keys."""
     events = feed.events(0, wait_s=0).events
     keys = [key for each in events if isinstance(each.body, KeysChanged) for key in each.body.keys]
@@ -109,7 +109,7 @@ def confirm_keys(feed: AdminClient, *adapters: str) -> list[StreamKey]:
 
 
 def begun(client: AdminClient, topics: list[str]) -> Brokered:
-    """A subscription to a sealed feed whose adapters run, as soon as the client has its keys."""
+    """A subscription to a sealed feed with running adapters, as soon as the client has its keys."""
     held = client.subscribe(topics)
 
     def has_keys() -> bool:
@@ -144,7 +144,7 @@ def registration(**values: Any) -> AdapterRegistration:
 
 
 def signed_token(signing_key: Path, client: str, grants: Sequence[Grant]) -> str:
-    """A token as the administration server would make it, had its policy such grants: with a delay of seconds."""
+    """A token as the administration server would issue it for these grants: with a delay of seconds."""
     now_ns = time.time_ns()
     token = Token("stream", client, random_bytes(16).hex(), tuple(grants), now_ns, now_ns + 60 * NS_PER_SECOND, 1)
     return TokenSigner(PrivateKey.read(signing_key)).sign(token)

@@ -1,4 +1,4 @@
-"""The core of an administration server, and a clock that is set by hand."""
+"""The core of an administration server, and a clock that the test sets."""
 
 import itertools
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def random_numbers() -> Callable[[int], bytes]:
 
 
 class Plant:
-    """A core, and a clock that is set by hand."""
+    """A core, and a clock that the test sets."""
 
     def __init__(self, limits: AdminLimits = LIMITS, records: list[Stored] | None = None, now_ns: int = NOW_NS) -> None:
         self.limits = limits
@@ -61,7 +61,7 @@ class Plant:
         return [each.body for each in self.core.events(self.caller(name), after).events]
 
     def confirm(self, name: str, session: str = "") -> None:
-        """The client asks for the events after all that there are, and so confirms them."""
+        """The client polls with the number of the last event, and so confirms all events."""
         number = self.core.state.meta.event_number
         reader = self.core.readers.begin(name, session or name, number, self.now_ns)
         self.core.readers.end(reader, self.now_ns)
@@ -80,7 +80,7 @@ class Plant:
         return self.core.set_policy(self.caller("root"), policy, self.now_ns).revoked
 
     def again(self, now_ns: int) -> "Plant":
-        """The same after a restart at that time, from its records."""
+        """The same server after a restart at that time, from its records."""
         records = {(each.kind, each.key): each for each in self.core.state.take_changes()}
         found = Plant(self.limits, [each for each in records.values() if each.record is not None], now_ns)
         found.core.rights.policy = self.core.policy

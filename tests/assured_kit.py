@@ -60,7 +60,7 @@ class Seeded:
 
 
 class MemoryJournal:
-    """Records by their numbers; those up to `durable` outlive a crash."""
+    """Records by their numbers; those up to `durable` survive a crash."""
 
     def __init__(self) -> None:
         self.records: dict[int, tuple[int, bytes]] = {}
@@ -151,7 +151,7 @@ class Router:
         self.tell(Tick())
 
     def restart(self, **settings: object) -> "Router":
-        """After a crash: what was not on the disk is gone."""
+        """Simulate a crash: records that were not on the disk are lost."""
         self.journal.crash()
         merged = {name: getattr(self.config, name) for name in self.config.__struct_fields__} | settings
         endpoints = merged.pop("endpoints")
@@ -164,7 +164,7 @@ class Router:
         return number
 
     def ask(self, request_type: type, link: int, *arguments: object) -> object:
-        """The answer, with 0 for its number."""
+        """The answer, with request number 0."""
         self.request += 1
         self.tell(RequestReceived(link, request_type(self.request, *arguments)))
         messages = [each.message for each in self.said if isinstance(each, SendMessage)]
@@ -203,7 +203,7 @@ class Router:
     def drop(self, link: int) -> None:
         self.tell(LinkClosed(link))
 
-    # What clients got since the last time
+    # Messages to clients since the last call
 
     def delivered(self, link: int) -> list[Delivered]:
         found = [message for frame in self.sent[link] if isinstance(frame, Deliver) for message in frame.messages]

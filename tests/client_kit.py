@@ -1,5 +1,5 @@
-"""Stand-ins of feed adapters for clients: they publish numbered messages, and serve streams over TCP as the test
-orders."""
+"""Stand-ins of feed adapters for clients: they publish numbered messages, and serve streams over TCP under the test's
+control."""
 
 import asyncio
 import threading
@@ -53,7 +53,7 @@ class Originated:
         sealer: Sealer | None = None,
         **values: Any,
     ) -> None:
-        """Further values are the messages' own."""
+        """Further values are fields of the message."""
         self.topic_data = topic.encode()
         parts: list[bytes] = []
         self.rows = numpy.zeros(len(numbers), MESSAGE_DTYPE)
@@ -75,7 +75,7 @@ class Originated:
 def originated(
     topic: str, number: int, term: int, flags: int, model: MessageModel, sealer: Sealer | None, **values: Any
 ) -> tuple[bytes, bytes, int]:
-    """The extensions, the content and the flags of message `number`."""
+    """The extensions, the payload and the flags of message `number`."""
     origin = Origin(STREAM_ID, term, 0, flags, number, number)
     payload = content(number, model, **values)
     bodies = {int(Extension.ORIGIN): encode_origin(origin)}
@@ -111,7 +111,7 @@ def packets(
 
 @contextmanager
 def adapter_on(channel: Channel, publisher_id: int, feed: AdminClient | None = None) -> Iterator[MulticastPublisher]:
-    """An adapter's publisher, with the keys of the adapter that `feed` registered; else one without keys."""
+    """An adapter's publisher, with the keys of the adapter that `feed` registered; otherwise without keys."""
     config = PublisherConfig(linger_ms=1)
     if feed is None:
         publisher = MulticastPublisher(channel, publisher_id=publisher_id, epoch=1, config=config)
@@ -122,7 +122,7 @@ def adapter_on(channel: Channel, publisher_id: int, feed: AdminClient | None = N
 
 
 class AuthenticPublisher(MulticastPublisher):
-    """Asks the server for its keys before its first message, by registering once more."""
+    """Requests keys from the server before its first message, by registering once more."""
 
     def __init__(self, channel: Channel, publisher_id: int, config: PublisherConfig, feed: AdminClient) -> None:
         super().__init__(channel, publisher_id=publisher_id, epoch=1, config=config, keys=())
@@ -153,7 +153,7 @@ class AuthenticPublisher(MulticastPublisher):
 
 
 REGISTRATIONS: dict[int, AdapterRegistration] = {}
-"""The last that was made here for each publisher."""
+"""The last registration here for each publisher."""
 
 
 def registered_on(channel: Channel, publisher_id: int, index: int = 0, **values: Any) -> AdapterRegistration:
@@ -170,7 +170,7 @@ def registered_on(channel: Channel, publisher_id: int, index: int = 0, **values:
 
 
 class ThreadedService:
-    """A coroutine in an event loop and a thread of its own; it sets `_ready`, and ends when `_stop` is set."""
+    """A coroutine in its own event loop and thread; it sets `_ready`, and ends when `_stop` is set."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -193,7 +193,7 @@ class ThreadedService:
 
 
 class Service(ThreadedService):
-    """A stream service whose conduct is a coroutine; real connections."""
+    """A stream service whose behaviour is a coroutine; real connections."""
 
     def __init__(self, serve: Callable[[ControlConnection[UnicastMessage]], Any]) -> None:
         super().__init__()

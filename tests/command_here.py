@@ -1,4 +1,4 @@
-"""The command in this process: for what it says; how it ends and what it leaves behind needs a process of its own."""
+"""The command in this process, for tests of its output; tests of its exit and its leftovers need a process."""
 
 import io
 import subprocess
@@ -14,7 +14,7 @@ from penstock.cli.main import app, main
 
 
 def run_here(*arguments: object, columns: int = 160) -> "subprocess.CompletedProcess[str]":
-    """`penstock ARGUMENTS`, as subprocess.run() would have it; logs go where they went before, afterwards."""
+    """`penstock ARGUMENTS`, with the result of subprocess.run(); log destinations are restored afterwards."""
     words = ["penstock", *map(str, arguments)]
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n") for _ in range(2))
     status: object = 0
@@ -33,7 +33,7 @@ def run_here(*arguments: object, columns: int = 160) -> "subprocess.CompletedPro
 
 
 def invoke_here(*arguments: str) -> Result:
-    """The same with errors as they were raised, and in one output."""
+    """The same, with errors raised, and in one output."""
     with logs_kept():
         return CliRunner().invoke(app, arguments)
 

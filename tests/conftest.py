@@ -20,7 +20,8 @@ hypothesis.settings.load_profile("soak" if SOAK else "suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Spark's first: a worker begins with them, and others take over from its end. So one session is enough.
+    # Spark's tests first: a worker begins with them, and other workers take tests from its end. So one session is
+    # enough.
     items.sort(key=lambda item: "spark" not in item.path.parts)
     if SOAK:
         return
@@ -30,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays: collecting garbage need not look at it again, hundreds of times."""
+    """Existing objects stay alive: freeze them, so that hundreds of garbage collections skip them."""
     gc.collect()
     gc.freeze()
 
@@ -41,14 +42,14 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """Where logs may be sent; afterwards they go where they went before."""
+    """Tests may change the log destinations, which are restored afterwards."""
     with logs_kept():
         yield io.StringIO()
 
 
 @pytest.fixture(autouse=True)
 def _logs_go_where_they_went() -> Iterator[None]:
-    """A test that sends logs elsewhere, and leaves it at that, spoils those of others: its stream is soon closed."""
+    """A test that leaves its own log destination in place breaks later tests: its stream is soon closed."""
     before = streams()
     yield
     assert streams() == before, (
@@ -58,7 +59,7 @@ def _logs_go_where_they_went() -> Iterator[None]:
 
 @pytest.fixture
 def own_formats() -> Iterator[None]:
-    """Formats of datagrams may be registered; afterwards those are known that were known before."""
+    """Tests may register datagram formats, which are removed afterwards."""
     before = dict(DATAGRAM_FORMATS)
     yield
     DATAGRAM_FORMATS.clear()
@@ -67,7 +68,7 @@ def own_formats() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def soak() -> bool:
-    """Whether this is the long run."""
+    """True in the long run."""
     return SOAK
 
 
@@ -79,7 +80,7 @@ def project() -> Path:
 
 @pytest.fixture(scope="session")
 def samples(project: Path) -> Path:
-    """Real market data, which is not part of the checkout but may lie beside it."""
+    """Real market data, which is not part of the checkout but may be stored beside it."""
     found = project.parent / "shared" / "data"
     if not found.is_dir():
         pytest.skip("the real samples are not here: they would be in ../shared/data")

@@ -8,12 +8,12 @@ from penstock.journal import JournalWriter
 
 FULL = "/dev/full"
 UNSYNCED = "/dev/null"
-"""It takes what is written, and cannot be synced."""
+"""A device that accepts writes, but cannot be synced."""
 
 
 @contextlib.contextmanager
 def broken_disk(journal: JournalWriter, device: str, flags: int = os.O_RDWR) -> Iterator[None]:
-    """The segment in use is another file meanwhile."""
+    """The segment in use is another file inside this context."""
     active = journal._directory._active
     assert active is not None
     kept = os.dup(active.fd)

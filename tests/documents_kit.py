@@ -40,7 +40,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def indented_blocks_of(page: Path) -> list[str]:
-    """Blocks that are set off by four spaces."""
+    """Blocks indented by four spaces."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     found = re.findall(r"(?:^|\n\n)((?: {4}.*\n|\n(?= {4}))+)", text)
     return [re.sub("^ {4}", "", each, flags=re.MULTILINE) for each in found]
@@ -60,7 +60,7 @@ def typed_in(block: Block) -> Iterator[Typed]:
 
 
 def unmatched(documented: list[str], actual: str) -> list[str]:
-    """Documented lines that the output lacks, compared up to their first figure; "…" stands for any lines."""
+    """Documented lines that the output lacks, compared up to their first digit; "…" stands for any lines."""
     lines = actual.splitlines()
     begins = [re.split(r"\d|…", line)[0].rstrip() for line in documented]
     return [

@@ -1,4 +1,4 @@
-"""Recorded feeds to be cut into slices, and the messages that a converter makes of the whole file."""
+"""Recorded feeds to be sliced, and the messages that a converter makes of the whole file."""
 
 import gzip
 from collections.abc import Iterable

@@ -1,11 +1,12 @@
-"""Modes of files, for tests of who may read what."""
+"""Modes of files, for tests of access rights."""
 
 import stat
 from pathlib import Path
 
 
 def readable_by_others(root: Path) -> list[str]:
-    """Everything in and below a directory that its owner is not alone to use, with its mode; and it must be there."""
+    """Each path in and below a directory that other users can access, with its mode; the directory must not be
+    empty."""
     found = [root, *root.rglob("*")]
     assert len(found) > 1, f"{root} is empty"
     modes = [(path, stat.S_IMODE(path.stat().st_mode)) for path in found if not path.is_socket()]

@@ -1,4 +1,4 @@
-"""A stand-in of a filter module: it sends the messages and packets that a test orders."""
+"""A stand-in of a filter module: it sends the messages and packets that a test requests."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ RING = (1 << 16, 2_048)
 
 
 class StandInFilter:
-    """Takes everything that is wanted. `answers` says what becomes of a message instead; None: as usual."""
+    """Accepts every interest. `answers` decides the answer to a message; None means the usual answer."""
 
     def __init__(self, port: int = 0, **registered: Any) -> None:
         self.port = port or free_ports(1)[0]
@@ -55,7 +55,7 @@ class StandInFilter:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where its packets come from."""
+        """The source address of its packets."""
         host, port = self._socket.getsockname()
         return host, port
 
@@ -82,7 +82,7 @@ class StandInFilter:
             assert self._outlet.send(address_key(("127.0.0.1", port)), packet) == 0
 
     def requests(self) -> list[bytes]:
-        """The datagrams that came to it."""
+        """The datagrams that it received."""
         self._socket.setblocking(False)
         found = []
         while True:
@@ -98,7 +98,7 @@ class StandInFilter:
             self._thread.start(self._connection.send(message)).result(10)
 
     def hang_up(self) -> None:
-        """End the connection without stopping to listen."""
+        """End the connection and keep the listener open."""
         connection, self._connection = self._connection, None
         assert connection is not None
         self._thread.start(connection.close("for a test")).result(10)

@@ -1,4 +1,4 @@
-"""A plant made by `penstock init`, at free ports."""
+"""A plant made by `penstock init`, on free ports."""
 
 import contextlib
 import re
@@ -31,7 +31,7 @@ class FirstPlant(NamedTuple):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment in which applications find the nodes that documented ports would lead to."""
+        """The environment in which applications find this plant's nodes instead of the documented ports."""
         ports = Ports.documented(self.first)
         return {NODE_VARIABLE: f"127.0.0.1:{ports.nodes[1]}", FILTER_VARIABLE: f"127.0.0.1:{ports.filter}"}
 
@@ -44,7 +44,7 @@ class FirstPlant(NamedTuple):
 
 
 def free_first_port() -> int:
-    """The first of a range in which every port of a plant is free; other tests take theirs above this range."""
+    """The first of a range in which every port of a plant is free; other tests use ports above this range."""
     while True:
         first = 2_000 + PORTS * secrets.randbelow(95)
         if first != FIRST_DEFAULT and all(map(_is_free, _numbers(Ports.documented(first)))):
@@ -70,7 +70,7 @@ def _is_free(port: int) -> bool:
 
 @contextlib.contextmanager
 def first_plant(home: Path) -> Iterator[FirstPlant]:
-    """Made and running, with a feed that is synchronised."""
+    """The plant, running, with a synchronised feed."""
     first = free_first_port()
     made = run_here("init", home / DIRECTORY, "--port", first)
     assert made.returncode == 0, made.stderr

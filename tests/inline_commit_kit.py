@@ -1,4 +1,4 @@
-"""A message router's core that serves a publisher of a real socket by the short way, on a real journal."""
+"""A message router's core that serves a publisher on a real socket by inline commit, on a real journal."""
 
 import select
 import socket
@@ -32,12 +32,12 @@ class RealJournal(MemoryJournal):
         self.look()
 
     def look(self) -> None:
-        """After records were brought to the disk by another way."""
+        """Called after records were written to the disk by another path."""
         self.next_sequence = self.writer.next_sequence
         self.records = self.read()
 
     def remove_before(self, sequence: int) -> None:
-        """All of it is looked at in the end."""
+        """Do nothing: all records are inspected at the end."""
 
     def read(self) -> dict[int, tuple[int, bytes]]:
         """All records, as MemoryJournal has them."""
@@ -46,7 +46,7 @@ class RealJournal(MemoryJournal):
 
 
 class ServedRouter(Router):
-    """Link 1 is a socket. Frames that the short way does not serve are passed to the core, as the driver does."""
+    """Link 1 is a socket. Frames that the inline path does not serve are passed to the core, as in the driver."""
 
     journal: RealJournal
 
@@ -67,7 +67,7 @@ class ServedRouter(Router):
         self.journal.writer.close()
 
     def serve(self, data: bytes, for_ns: int = 0) -> bool:
-        """The client sends this; returns whether all of it went the short way."""
+        """Send bytes as the client; returns True if the inline path served all of them."""
         self.client.sendall(data)
         before, began_ns = self.kernel.served, self._now_ns()
 
@@ -93,7 +93,7 @@ class ServedRouter(Router):
         self.tell(Stored(self.journal.durable))
 
     def answers(self) -> bytes:
-        """The client's answers by the short way."""
+        """The client's answers from the inline path."""
         try:
             return self.client.recv(RECEIVED_MAX, socket.MSG_DONTWAIT) + self.kernel.unsent
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""A pair of routers by hand that switches by itself: the two of paired_kit.py, and a witness, under one clock."""
+"""A pair of routers with automatic takeover, by hand: the two of paired_kit.py and a witness, under one clock."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ STEP_NS = 20 * NS_PER_MS
 
 
 class Leased(Router):
-    """`said` is what it has for other voters, `kept` what it has on its disk as a voter."""
+    """`said` has its messages for other voters, `kept` its promises on disk as a voter."""
 
     def __init__(
         self, name: str, *endpoints: EndpointConfig, pair: dict[str, Any], now_ns: int = 0, **options: Any
@@ -42,7 +42,7 @@ class Leased(Router):
 
 
 class LeasedPair:
-    """`a` has the lease, and `b` everything; the second is told of `second`, both have `q`."""
+    """`a` has the lease, and `b` has all messages; `second` are the options of the second; both have endpoint `q`."""
 
     def __init__(self, *first: EndpointConfig, second: tuple[EndpointConfig, ...] = (), **pair: Any) -> None:
         self.now_ns = 0

@@ -8,13 +8,13 @@ ROOT = logging.getLogger("penstock")
 
 
 def streams() -> list[object]:
-    """Where they go now, besides to pytest."""
+    """The current destinations, besides pytest's."""
     return [each.stream for each in ROOT.handlers if type(each) is logging.StreamHandler]
 
 
 @contextlib.contextmanager
 def logs_kept() -> Iterator[None]:
-    """They may be sent elsewhere inside; afterwards they go where they went before."""
+    """Log destinations may be changed inside, and are restored afterwards."""
     handlers, level, propagate = list(ROOT.handlers), ROOT.level, ROOT.propagate
     try:
         yield

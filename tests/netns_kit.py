@@ -1,6 +1,5 @@
-"""Hosts that are network namespaces (penstock.bench.hosts), ways between two of them that lose everything, and a cable
-between one of them and its bridge that delays, reorders, repeats and loses datagrams by a seed: not every kernel has
-netem."""
+"""Hosts as network namespaces (penstock.bench.hosts), paths between two hosts that lose all packets, and a cable
+between a host and its bridge that delays, reorders, repeats and loses datagrams by a seed: some kernels lack netem."""
 
 import ctypes
 import fcntl
@@ -38,14 +37,15 @@ def reason(*, is_lossy: bool) -> str:
 
 
 def network_or_skip(*, is_lossy: bool = True) -> Network:
-    """One without hosts yet; a test is skipped where there can be none. `is_lossy`: whose hosts lose() datagrams."""
+    """A network without hosts yet; skips the test where namespaces are unavailable. `is_lossy`: the hosts whose
+    datagrams lose() can drop."""
     if why := reason(is_lossy=is_lossy):
         pytest.skip(why)
     return Network()
 
 
 def cut_way(source: Host, target: Host) -> None:
-    """Packets from the one to the other are lost from now on, without an error; the opposite direction works."""
+    """From now on packets from the one host to the other are lost without an error; the opposite direction works."""
     where = (target.address, "lladdr", NOBODY, "dev", INTERFACE)
     run("ip", "-n", source.namespace, "neighbour", "replace", *where, "nud", "permanent")
 
@@ -55,24 +55,24 @@ def mend_way(source: Host, target: Host) -> None:
 
 
 class Faults(msgspec.Struct, frozen=True):
-    """Faults of each datagram, in both directions; other frames pass at once."""
+    """Faults of each datagram, in both directions; other frames are forwarded at once."""
 
     loss: float = 0.0
     repeated: float = 0.0
     delay_ms: float = 0.0
     jitter_ms: float = 0.0
-    """A datagram takes up to so much longer, so that others overtake it."""
+    """Maximum additional delay of a datagram, so that others overtake it."""
 
 
 class Wire:
-    """Carries frames between two interfaces of this namespace, in a thread, from its making to close()."""
+    """Forwards frames between two interfaces of this namespace, in a thread, until close()."""
 
     def __init__(self, ends: tuple[str, str], faults: Faults, seed: int) -> None:
         self.faults = faults
         self.lost = self.overtaken = 0
         self._random = random.Random(seed)
         self._sockets = [_raw(end) for end in ends]
-        self._waiting: list[tuple[float, int, int, bytes]] = []  # when to send it, its number, by which socket
+        self._waiting: list[tuple[float, int, int, bytes]] = []  # the time to send it, its number, the socket
         self._number = self._sent = 0
         self._is_over = False
         self._thread = threading.Thread(target=self._carry, name="wire")
@@ -123,7 +123,7 @@ class Wire:
 @contextmanager
 def wired(host: Host, faults: Faults, *, seed: int) -> Iterator[Wire]:
     """Put a wire between the host and the bridge. The kernel leaves checksums of frames on virtual cables to a network
-    card that is not there; one that carries them for real needs them."""
+    card that does not exist; a wire that forwards real frames needs them."""
     inner, outer = f"{host.port}i", f"{host.port}o"
     run("ip", "-n", host.switch, "link", "set", host.port, "nomaster")
     run("ip", "-n", host.switch, "link", "add", inner, "type", "veth", "peer", "name", outer)

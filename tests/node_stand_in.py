@@ -1,4 +1,4 @@
-"""A stand-in of a distribution node: it says and writes what a test tells it to. One consumer at a time."""
+"""A stand-in of a distribution node: it sends and writes what a test requests. One consumer at a time."""
 
 import asyncio
 import threading
@@ -42,14 +42,15 @@ def quote(price: float, **values: Any) -> Message:
 
 
 class StandInNode:
-    """Items are numbered as they are published. `answers` says what becomes of a message; None: as usual."""
+    """Items are numbered as they are published. `answers` decides the answer to a message; None means the usual
+    answer."""
 
     def __init__(self, port: int = 0, *, epoch: int = 7, ring: tuple[int, int] = RING, slots: int = 64) -> None:
         self.port = port or free_ports(1)[0]
         self.heard: list[ControlMessage] = []
         self.answers: Callable[[ControlMessage], ControlMessage | None] = lambda message: None
         self.restart: Callable[[Overrun], list[bytes]] | None = None
-        """What comes first in a ring that begins anew, besides definitions; refreshes otherwise."""
+        """The first events of a restarted ring, besides definitions; refreshes by default."""
         self.epoch = epoch
         self.number = 0
         self.items: dict[str, int] = {}
@@ -73,7 +74,7 @@ class StandInNode:
     def said(self, kind: type) -> list[Any]:
         return [each for each in self.heard if isinstance(each, kind)]
 
-    # What a test has it do
+    # Actions for tests
 
     def publish(self, topic: str, message: Message, *, merged: int = 1) -> None:
         with self._lock:
@@ -88,7 +89,7 @@ class StandInNode:
                 self._update(topic, EventKind.UPDATE, merged=merged)
 
     def write(self, *blocks: bytes) -> None:
-        """Bytes to the consumer, whatever they are."""
+        """Send arbitrary bytes to the consumer."""
         for block in blocks:
             ring = self.notices if self._cls == "adaptive" else self.ring
             if ring is not None:
@@ -120,7 +121,7 @@ class StandInNode:
         self.write(make_event(EventKind.REMOVE, item=self.items[topic], number=self.number))
 
     def cut(self) -> None:
-        """End the connection, as if the node had died; it is back at once."""
+        """End the connection, as if the node had died; it accepts connections again at once."""
         self._run(self._end())
         wait_until(lambda: self._connection is None, "the end of the connection")
 
@@ -138,7 +139,7 @@ class StandInNode:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # The work
+    # The protocol
 
     def _start(self) -> None:
         self._path = f"@penstock-stand-in-{self.port}"

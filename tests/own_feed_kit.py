@@ -1,4 +1,4 @@
-"""The feed that docs/how-to/write-your-own-feed.md makes, as files; and a capture of it."""
+"""The files of the feed in docs/how-to/write-your-own-feed.md, and a capture of that feed."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ TOPICS = ["md.toy.ACME.trade", "md.toy.ACME.trade", "md.toy.ACME.quote"]
 
 
 def write_own_feed(directory: Path) -> None:
-    """toy.py, toy-format.toml and toy.toml as the guide has them, and toy.pcap."""
+    """toy.py, toy-format.toml and toy.toml from the guide, and toy.pcap."""
     for name, block in re.findall(
         r"```(?:toml|python)\n# (\S+\.(?:toml|py))\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL
     ):
@@ -24,7 +24,7 @@ def write_own_feed(directory: Path) -> None:
 
 
 def install_own_feed(directory: Path) -> Path:
-    """The same as an installed package with an entry point; gives the directory for sys.path."""
+    """The same as an installed package with an entry point; returns the directory for sys.path."""
     site = directory / "site"
     package = site / "acme_feeds"
     package.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Two routers of a pair by hand, with journals in memory: what one says the other hears when it is told to."""
+"""Two routers of a pair by hand, with journals in memory: the test decides when a router gets the other's messages."""
 
 from typing import Any
 
@@ -45,12 +45,13 @@ PUBLISHER = 777
 
 
 class Router:
-    """One of a pair, with a clock, and a journal in memory that is on the disk at once, unless that stands still."""
+    """A router of a pair, with a clock and a journal in memory whose writes are durable at once unless the disk is
+    stopped."""
 
     now_ns = 0
     is_storing = True
     link = 1
-    """The number that it has for the link to the other one."""
+    """Its number for the link to the other router."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Router:
         self.frames: list[bytes] = []
         self.sent: list[Any] = []
         self.answers: dict[int, Any] = {}
-        """Answers by the number of the request; each with 0 for its own number."""
+        """Answers by the number of the request; each with request number 0."""
         self.notes: list[str] = []
         self.ended: list[str] = []
         self._decoder = FrameDecoder(2**24)
@@ -175,7 +176,7 @@ def let_go(router: Router) -> bool:
 
 
 def exchange(one: Router, other: Router, frames_max: int = 1_000) -> None:
-    """Exchange frames until neither has any left, or after `frames_max` frames."""
+    """Exchange frames until neither router has any left, or after `frames_max` frames."""
     while (one.frames or other.frames or let_go(one) or let_go(other)) and frames_max:
         for here, there in ((one, other), (other, one)):
             while here.frames and frames_max:
@@ -206,7 +207,7 @@ def pair_of_routers() -> tuple[Router, Router]:
 
 
 def switch(one: Router, other: Router) -> None:
-    """In order."""
+    """Do a planned switch."""
     other.tell(SwitchHere())
     exchange(one, other)
     assert (one.pair.is_active, other.pair.is_active) == (False, True)

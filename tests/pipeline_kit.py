@@ -1,4 +1,4 @@
-"""The same datagrams by the client's compiled pipeline, and message by message."""
+"""The same datagrams through the client's compiled pipeline, and message by message."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ class Cuts:
         return None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 class Reader:
@@ -83,7 +83,7 @@ class Reader:
             return None
 
     def take_one(self, message: PacketMessage) -> None:
-        """A message that the gate has passed."""
+        """A message that passed the gate."""
         if message.flags & SEALED:
             self.found.append(("sealed", message.topic, message.sequence))
         elif (read := self.read(message)) is not None:
@@ -144,8 +144,7 @@ def take_alone(reader: Reader, told: Any) -> None:
 
 def traffic(chance: random.Random, count: int) -> list[list[bytes]]:
     """Packets of two adapters that send the same messages, and of a third publisher without a source; some packets are
-    missing, some messages are unusual. Cut as datagrams may arrive together.
-    """
+    missing, some messages are unusual. Divided into batches as datagrams may arrive."""
     lost, unusual = chance.choice([0.0, 0.0, 0.02]), chance.choice([0.0, 0.02, 0.2])
     packers = [Packer(publisher, 0, 1) for publisher in (11, 12, 13)]
     sent: list[bytes] = []

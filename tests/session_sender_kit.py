@@ -1,4 +1,4 @@
-"""A data thread with nothing in it but a session sender, and connections that it carries."""
+"""A data thread with only a session sender, and its connections."""
 
 import select
 import threading
@@ -14,7 +14,7 @@ TURN_SECONDS = 0.05
 
 
 class SessionSenderThread:
-    """Runs a session sender from __enter__ to __exit__; inside, `ask` has something done there."""
+    """Runs a session sender from __enter__ to __exit__; inside, `ask` runs a call in the sender's thread."""
 
     def __init__(self, sessions_max: int = 64, *, gather_ns: int = 0, words_size_max: int = 65_536) -> None:
         self.session_sender = SessionSender(
@@ -28,7 +28,7 @@ class SessionSenderThread:
         self.ask = self._mail.ask
 
     def transports(self) -> SessionTransports:
-        """For the running loop."""
+        """Transports for the running event loop."""
         return SessionTransports(self.session_sender, self.sessions_max, self.ask)
 
     def do(self, call: Any) -> Any:

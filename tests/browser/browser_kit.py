@@ -1,4 +1,4 @@
-"""Pages of a console in a real browser: opened, logged in, looked at."""
+"""Pages of a console in a real browser: open, log in, inspect."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 class Visits:
-    """The pages of one test, each in a context of its own, so that they share no cookies."""
+    """The pages of one test, each in a separate browser context, so that they share no cookies."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -31,7 +31,7 @@ class Visits:
     def open(
         self, port: int, section: str = "", *, sockets: Sockets | None = None, script: str = "", **settings: Any
     ) -> Page:
-        """The page, nobody logged in; `sockets` answer in place of the console, by path; `script` runs first."""
+        """Open the page without a login; `sockets` answer in place of the console, by path; `script` runs first."""
         context = self._browser.new_context(**{"viewport": LAPTOP, **settings})
         self._contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
@@ -84,12 +84,12 @@ def link(page: Page, source: str, target: str) -> Locator:
 
 
 def row(page: Page, topic: str) -> Locator:
-    """The row of a topic in the quotes."""
+    """The row of a topic in the quotes table."""
     return page.locator(f'#quote-rows tr[data-topic="{topic}"]')
 
 
 def watch(page: Page, *topics: str) -> None:
-    """And wait until it is."""
+    """Hide the row and wait until it is hidden."""
     ask_to_watch(page, *topics)
     expect(page.locator("#watch-list li").last).to_have_attribute("data-state", "held")
 
@@ -116,7 +116,7 @@ def too_wide(page: Page) -> list[str]:
 
 
 def focused(page: Page) -> str:
-    """The element with the focus, in words."""
+    """A description of the element with the focus."""
     return str(
         page.evaluate(
             """() => {

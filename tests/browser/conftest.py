@@ -1,7 +1,7 @@
-"""A real browser for the tests of the console: one for each worker, in a thread of its own.
+"""A real browser for the tests of the console: one per worker, in a separate thread.
 
-Playwright's plain interface occupies the event loop of its thread, and other tests of the worker need theirs. So these
-tests, and everything that touches a page, run in the browser's thread.
+Playwright's synchronous API occupies the event loop of its thread, and other tests of the worker need theirs. So these
+tests, and all code that touches a page, run in the browser's thread.
 """
 
 import os
@@ -31,7 +31,7 @@ _thread = ThreadPoolExecutor(1, thread_name_prefix="browser")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
-    """Only for the tests beside this file: pytest asks no other conftest."""
+    """Only for the tests in this folder: pytest calls no other conftest."""
     names = pyfuncitem._fixtureinfo.argnames
     _thread.submit(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names}).result()
     return True
@@ -43,7 +43,8 @@ def chromium() -> Iterator[Browser]:
         pytest.skip(f"there is no {CHROMIUM}: as root, {INSTALL}")
 
     def start() -> tuple[Playwright, Browser]:
-        without = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # no sanitizer in there
+        # the browser runs without sanitizers
+        without = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         with mock.patch.dict(os.environ, without, clear=True):
             playwright = sync_playwright().start()
             return playwright, playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, env=without)
@@ -56,7 +57,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def visits(chromium: Browser) -> Iterator[Visits]:
-    """Opens pages; afterwards none of them may have made a mistake."""
+    """Opens pages; fails the test if one of the pages reported an error."""
     made = Visits(chromium)
     yield made
     _thread.submit(made.close).result()

@@ -55,7 +55,7 @@ def tell(route: WebSocketRoute, *documents: Any) -> None:
         route.send(document if isinstance(document, str) else json.dumps(document))
 
 
-def test_markup_and_nonsense_in_the_picture_are_text_and_do_no_harm(visits: Visits, console: RunningConsole) -> None:
+def test_markup_and_invalid_values_in_the_graph_are_shown_as_text(visits: Visits, console: RunningConsole) -> None:
     info = {"kind": "info", "number": 1, "time_ms": "never", "agent": MARKUP, "info": MARKUP, "detail": MARKUP + LONG}
     nonsense = ["", "null", "7", "[]", "{}", '{"kind": "unheard-of"}', '{"kind": 7}', "{", "\u0000"]
 
@@ -79,7 +79,7 @@ def test_markup_and_nonsense_in_the_picture_are_text_and_do_no_harm(visits: Visi
     assert "Penstock console" in page.title()
 
 
-def test_markup_and_nonsense_in_messages_are_text_and_do_no_harm(visits: Visits, console: RunningConsole) -> None:
+def test_markup_and_invalid_values_in_messages_are_shown_as_text(visits: Visits, console: RunningConsole) -> None:
     common = {"ids": [1], "stream": "md", "seq": 1, "time_ms": 1e15, "model": "quote"}
     messages = [
         {

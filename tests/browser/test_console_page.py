@@ -1,4 +1,4 @@
-"""The console's page in a real browser: logging in, laptop and phone, keyboard, and what it says when it is alone."""
+"""The console's page in a real browser: login, laptop and phone, keyboard, and the view without a console."""
 
 import re
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def port(console: RunningConsole) -> int:
 
 
 @pytest.mark.spec("TREE-9")
-def test_one_logs_in_and_out_and_a_wrong_secret_is_told(visits: Visits, port: int) -> None:
+def test_login_and_logout_work_and_a_wrong_secret_is_reported(visits: Visits, port: int) -> None:
     page = visits.open(port)
     fill_in(page, "alice", "surely not this one")
     expect(page.get_by_role("alert")).to_contain_text("unknown client")
@@ -113,7 +113,7 @@ def test_no_section_is_wider_than_a_phone_or_a_laptop(visits: Visits, port: int)
             assert box["x"] + box["width"] <= size["width"]
 
 
-def test_everything_can_be_reached_by_keyboard_alone(visits: Visits, port: int) -> None:
+def test_the_keyboard_alone_reaches_every_control(visits: Visits, port: int) -> None:
     page = visits.open(port)
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
     page.keyboard.type("boss")
@@ -129,7 +129,8 @@ def test_everything_can_be_reached_by_keyboard_alone(visits: Visits, port: int) 
     page.keyboard.press("Enter")
     expect(page.locator("#content")).to_be_focused()
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.closest('#quotes') !== null")  # neither header nor rail came again
+    # neither header nor rail received the focus again
+    assert page.evaluate("document.activeElement.closest('#quotes') !== null")
 
     page.reload()
     expect(page.locator("#console")).to_be_visible()
@@ -144,11 +145,11 @@ def test_everything_can_be_reached_by_keyboard_alone(visits: Visits, port: int) 
     assert focused(page) == "button admin"
     page.keyboard.press("Space")
     expect(page.locator("#node-title")).to_have_text("admin")
-    expect(node(page, "admin")).to_be_focused()  # the drawing is made anew all the time
+    expect(node(page, "admin")).to_be_focused()  # the drawing is rendered again continuously
 
 
 def walk(page: Page) -> list[str]:
-    """Tab by Tab once around: everywhere the focus can be seen, and nowhere it is held."""
+    """One round by Tab: the focus is visible everywhere, and never trapped."""
     seen: list[str] = []
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -159,7 +160,7 @@ def walk(page: Page) -> list[str]:
     raise AssertionError(f"the focus does not come around: {seen}")
 
 
-def test_a_console_that_ends_is_told_and_nothing_it_said_looks_live(visits: Visits, tmp_path: Path) -> None:
+def test_the_end_of_a_console_is_reported_and_no_value_looks_live(visits: Visits, tmp_path: Path) -> None:
     with running_console(tmp_path) as made:
         page = visits.log_in(made.console.port, "boss", "topology")
         expect(node(page, "admin")).to_contain_text("up")
@@ -206,13 +207,13 @@ def test_the_history_has_the_newest_and_the_highest_values(visits: Visits, port:
     expect(page.locator("#history-losses")).to_contain_text("lost 0 (at most 7)")
 
 
-def test_less_motion_is_respected(visits: Visits, port: int) -> None:
+def test_reduced_motion_is_respected(visits: Visits, port: int) -> None:
     page = visits.log_in(port, "alice", "topology", reduced_motion="reduce")
     expect(node(page, "admin")).to_be_visible()
     assert page.evaluate("getComputedStyle(document.querySelector('.node')).transitionDuration") == "0s"
 
 
-def test_sections_are_named_and_the_way_back_works(visits: Visits, port: int) -> None:
+def test_sections_have_urls_and_the_back_button_works(visits: Visits, port: int) -> None:
     page = visits.log_in(port, "alice")
     go_to(page, "Streams")
     expect(page).to_have_title("Streams and losses · Penstock console")
@@ -221,7 +222,7 @@ def test_sections_are_named_and_the_way_back_works(visits: Visits, port: int) ->
     expect(page.locator("#quotes")).to_be_visible()
 
 
-def test_what_has_the_focus_keeps_it_when_rows_change_their_order(visits: Visits, console: RunningConsole) -> None:
+def test_the_focused_element_keeps_the_focus_when_rows_are_reordered(visits: Visits, console: RunningConsole) -> None:
     page = visits.log_in(console.console.port, "boss")
     order = page.evaluate(
         """async () => {

@@ -1,4 +1,4 @@
-"""Live quotes in a real browser: a price that changes, a source that stops, a right that is taken away."""
+"""Live quotes in a real browser: a price that changes, a source that stops, a right that is revoked."""
 
 import contextlib
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ AAPL = "md.us.eq.AAPL"
 
 
 class Market:
-    """A console over a feed that says what a test tells it to."""
+    """A console over a feed that sends the messages of the test."""
 
     def __init__(self, console: RunningConsole, publisher: MulticastPublisher) -> None:
         self.port = console.console.port
@@ -45,7 +45,7 @@ class Market:
         return AdminClient.connect(self.console.admin.url, Credentials(name, secret=SECRETS[name].encode()))
 
     def keys(self) -> set[int]:
-        """The keys under which packets of the feed are accepted."""
+        """The keys that authenticate packets of the feed."""
         with self.connect("nodes") as client:
             scopes = client.authentication().scopes
         return {key.key_id for each in scopes if each.scope != PUBLISHERS for key in each.keys}
@@ -58,9 +58,9 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
 
 
 @pytest.mark.spec("TREE-9")
-def test_a_price_changes_before_ones_eyes_and_is_stale_when_its_source_stops(visits: Visits, market: Market) -> None:
+def test_a_price_changes_live_and_becomes_stale_when_its_source_stops(visits: Visits, market: Market) -> None:
     page = visits.log_in(market.port, "alice")
-    page.get_by_label("Stale after").select_option("2")
+    page.get_by_label("Stale after").select_option("120")
     watch(page, "md.us.eq.AAPL.>", "md.us.eq.IBM.>")
     expect(page.locator("#watch-list li")).to_have_count(1)
     shown, other = row(page, AAPL), row(page, "md.us.eq.IBM")
@@ -83,25 +83,30 @@ def test_a_price_changes_before_ones_eyes_and_is_stale_when_its_source_stops(vis
     expect(shown.locator(".updates")).to_have_text("3")
     expect(other.locator(".bid .value")).to_have_text("24.50")
 
-    expect(shown).to_have_class("stale")  # nothing more comes
+    page.get_by_label("Stale after").select_option("2")
+    expect(shown).to_have_class("stale")  # no further messages
     expect(shown.locator(".age")).to_contain_text("STALE")
     expect(page.locator("#quotes-state")).to_contain_text("2 STALE")
     assert "line-through" in str(bid.evaluate("element => getComputedStyle(element).textDecorationLine"))
-    market.quote(AAPL, bid_price="189.22")
-    expect(shown).not_to_have_class("stale")
-    expect(shown.locator(".ask .value")).to_have_text("–")  # nobody offers
+
+    def is_fresh() -> bool:
+        market.quote(AAPL, bid_price="189.22")
+        return shown.get_attribute("class") != "stale"
+
+    wait_until(is_fresh, "a quote that is not stale")  # a busy machine may show one quote only after two seconds
+    expect(shown.locator(".ask .value")).to_have_text("–")  # no offer
 
     expect(shown.locator(".plot canvas")).to_be_visible()
     page.set_viewport_size(PHONE)
     assert too_wide(page) == []
 
 
-def test_the_watch_list_is_kept_and_edited(visits: Visits, market: Market) -> None:
+def test_the_watch_list_is_stored_and_can_be_edited(visits: Visits, market: Market) -> None:
     page = visits.log_in(market.port, "alice")
     watch(page, "md.us.eq.IBM.quote")
     ask_to_watch(page, "md..eq")
     wrong = page.locator("#watch-list li.is-bad")
-    expect(wrong).to_contain_text("md..eq")  # with what is wrong about it
+    expect(wrong).to_contain_text("md..eq")  # with the error
     wrong.get_by_role("button", name="Stop watching md..eq").click()
     expect(page.get_by_label("Topics to watch")).to_be_focused()
     market.quote("md.us.eq.IBM", bid_price="24.60")
@@ -246,16 +251,16 @@ def test_an_alert_on_a_price_is_told_and_kept(visits: Visits, market: Market) ->
 
 @pytest.fixture
 def rights(market: Market) -> Iterator[None]:
-    """Alice and Bob have all rights again after the test, however the test ends: the console is shared."""
+    """Restore all rights of Alice and Bob after the test, however it ends: the console is shared."""
     yield
     with market.connect("boss") as client:
         for name in ("alice", "bob"):
-            with contextlib.suppress(NotFoundError):  # nothing was revoked
+            with contextlib.suppress(NotFoundError):  # no revocation
                 client.restore(name)
 
 
 @pytest.mark.spec("TREE-6", "TREE-9")
-def test_who_loses_a_right_is_told_plainly(visits: Visits, market: Market, rights: None) -> None:
+def test_a_revoked_user_is_informed(visits: Visits, market: Market, rights: None) -> None:
     bob, alice = visits.log_in(market.port, "bob"), visits.log_in(market.port, "alice")
     for page in (bob, alice):
         watch(page, "md.us.eq.AAPL.>")
@@ -267,16 +272,16 @@ def test_who_loses_a_right_is_told_plainly(visits: Visits, market: Market, right
     boss.get_by_role("button", name="Revoke bob").click()
     asked = boss.get_by_role("dialog", name="Revoke rights of bob?")
     asked.get_by_role("button", name="Revoke").click()
-    expect(asked.get_by_label("Topics")).to_be_focused()  # nothing is taken away that was not named
+    expect(asked.get_by_label("Topics")).to_be_focused()  # no right is revoked without a name
     asked.get_by_label("Topics").fill("md.us.eq..AAPL")
     asked.get_by_role("button", name="Revoke").click()
-    expect(asked.get_by_label("Reason")).to_be_focused()  # nor without one
+    expect(asked.get_by_label("Reason")).to_be_focused()  # nor without a reason
     asked.get_by_label("Reason").fill("not paid")
     asked.get_by_role("button", name="Revoke").click()
-    expect(asked.get_by_role("alert")).to_contain_text("md.us.eq..AAPL")  # refused, and why
+    expect(asked.get_by_role("alert")).to_contain_text("md.us.eq..AAPL")  # refused, with the reason
     asked.get_by_label("Topics").fill(">")
     asked.get_by_role("button", name="Revoke").click()
-    expect(notice(boss, "done")).to_contain_text("revoke bob")  # first: the notice goes away by itself
+    expect(notice(boss, "done")).to_contain_text("revoke bob")  # first, because the notice disappears by itself
     expect(asked).to_be_hidden()
     expect(boss.get_by_role("button", name="Revoke bob")).to_be_focused()
     expect(boss.locator("#entitlements")).to_contain_text("not paid")
@@ -300,9 +305,7 @@ def test_who_loses_a_right_is_told_plainly(visits: Visits, market: Market, right
     expect(bob.locator("#watch-list li")).to_have_attribute("data-state", "held")
 
 
-def test_a_notice_about_an_action_stays_ten_seconds_whatever_was_done_before(
-    visits: Visits, market: Market, rights: None
-) -> None:
+def test_a_notice_stays_ten_seconds_whatever_actions_came_before(visits: Visits, market: Market, rights: None) -> None:
     boss = visits.log_in(market.port, "boss", "clients")
     boss.clock.install()
     done = notice(boss, "done")
@@ -319,7 +322,7 @@ def test_a_notice_about_an_action_stays_ten_seconds_whatever_was_done_before(
     expect(done).to_have_count(0)
 
 
-def test_auditors_see_everybodys_rights_and_change_none(visits: Visits, market: Market) -> None:
+def test_auditors_see_all_rights_and_change_none(visits: Visits, market: Market) -> None:
     clerk = visits.log_in(market.port, "clerk", "clients")
     expect(clerk.locator("#entitlements")).to_contain_text("receive md.>")
     for name in ("Revoke bob", "Restore bob"):

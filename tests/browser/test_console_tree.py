@@ -1,5 +1,5 @@
-"""The distribution tree in a real browser: what one publishes another sees, and a parent that fails leaves a tree that
-heals before one's eyes."""
+"""The distribution tree in a real browser: messages from one page appear on another, and a tree recovers from the
+failure of a parent in front of the user."""
 
 import re
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def publish(page: Page, topic: str, **fields: str) -> None:
 
 
 @pytest.mark.spec("TREE-1", "TREE-4", "TREE-7", "TREE-9")
-def test_a_tree_is_published_on_moved_and_heals(visits: Visits, tree: Tree) -> None:
+def test_a_tree_distributes_moves_and_recovers(visits: Visits, tree: Tree) -> None:
     port = tree.console.console.port
     alice, bob = visits.log_in(port, "alice"), visits.log_in(port, "bob")
     watch(bob, "app.notes.>")
@@ -83,10 +83,10 @@ def test_a_tree_is_published_on_moved_and_heals(visits: Visits, tree: Tree) -> N
     expect(node(boss, "mid-1")).to_have_class("node is-bad aged")
     expect(leaf).to_have_attribute("data-parent", "mid-2")
     expect(link(boss, "mid-2", "leaf-1")).to_have_attribute("data-state", "up")
-    leaf.click()  # without a chosen node, the panel lists the last changes
+    leaf.click()  # without a selected node, the panel lists the last changes
     changes = boss.locator("#node-panel")
     expect(changes).to_contain_text("mid-1 has lost root")
-    expect(changes).to_contain_text("leaf-1 is now below mid-2")
+    expect(changes.get_by_text("leaf-1 is now below mid-2")).to_have_count(2)  # it had been moved there before
     go_to(boss, "Infostream")
     boss.get_by_label("Show what contains").fill("to leaf-1")
     moved = boss.locator("#infostream-table tbody tr").filter(has_text="asks the child to move to the agent at")

@@ -1,4 +1,4 @@
-"""Rubbish on a link of assured messaging: it is refused, or it is whole frames; however it is cut."""
+"""Random bytes on a link of assured messaging: refused, or decoded as complete frames, for any division into reads."""
 
 import random
 
@@ -51,7 +51,7 @@ def outcome(data: bytes, cuts: list[int]) -> tuple[bytes, list[bytes], bool]:
     return frames, [piece for is_data, piece in found if not is_data], bool(splitter.failure)
 
 
-def test_rubbish_on_a_link(soak: bool) -> None:
+def test_random_bytes_on_a_link(soak: bool) -> None:
     chance = random.Random(9)
     good = bad = 0
     for _ in range(50_000 if soak else 1_000):

@@ -1,4 +1,5 @@
-"""Rubbish from clients of a message router: each is put out, or its frames are taken; the others are served."""
+"""Random bytes from clients of a message router: each client is disconnected or its frames are accepted; the others are
+served."""
 
 import random
 
@@ -13,7 +14,7 @@ ROUNDS = 400
 
 
 def rubbish(chance: random.Random) -> bytes:
-    """Frames that are nearly right, most of them."""
+    """Frames, most of them nearly valid."""
     first = (1 << 40) + chance.randrange(20)
     frame = bytearray(
         chance.choice(
@@ -42,7 +43,7 @@ def rubbish(chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_a_client_sends_the_router_serves_the_others(seed: int) -> None:
+def test_the_router_serves_other_clients_whatever_one_client_sends(seed: int) -> None:
     chance = random.Random(seed)
     router = Router(queue("a", "orders.>", deliveries_max=2), message_bytes_max=100, unsettled_max=50)
     router.link(1)
@@ -64,7 +65,7 @@ def test_whatever_a_client_sends_the_router_serves_the_others(seed: int) -> None
 
 
 def test_damaged_records_are_refused_or_harmless() -> None:
-    """Every record of a log with bytes changed: it is checked before anything of it is used."""
+    """Every record of a log with bytes changed: a record is checked completely before use."""
     chance = random.Random(1)
     router = Router(queue("a", "orders.>"))
     router.link(1)

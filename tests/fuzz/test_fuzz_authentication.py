@@ -1,4 +1,4 @@
-"""Changed copies of authentic datagrams: only unchanged ones count, and nothing crashes."""
+"""Changed copies of authentic datagrams: only unchanged ones are accepted, without a crash."""
 
 import random
 

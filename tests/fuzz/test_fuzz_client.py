@@ -1,4 +1,4 @@
-"""Damaged packets at the client's pipeline: the same as message by message, and no error."""
+"""Damaged packets at the client's pipeline: the same result as message by message, without an error."""
 
 import random
 
@@ -20,7 +20,7 @@ def test_damaged_packets(seed: int, soak: bool) -> None:
 
 
 def damaged(chance: random.Random, packet: bytes) -> bytes:
-    """Mostly as it was; else with any bytes changed, or valid with another gap."""
+    """The packet, in most cases unchanged; otherwise with any bytes changed, or valid with another gap."""
     kind = chance.random()
     if kind < 0.8:
         return packet

@@ -1,4 +1,4 @@
-"""Broken configuration: a value or a ConfigurationError that names the document."""
+"""Damaged configuration: a value, or a ConfigurationError that names the document."""
 
 import random
 

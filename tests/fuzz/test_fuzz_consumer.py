@@ -1,4 +1,4 @@
-"""Bytes that a node could write into a consumer's ring: whatever they are, nothing breaks."""
+"""Bytes that a node could write into a consumer's ring: no bytes break the consumer."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +41,7 @@ def damaged(block: bytes, damage: list[tuple[int, int]]) -> bytes:
 
 
 @given(st.lists(st.tuples(blocks | st.binary(max_size=400), damages), max_size=4))
-def test_an_intake_gives_whole_events_or_an_error(parts: list[tuple[bytes, list[tuple[int, int]]]]) -> None:
+def test_an_intake_returns_whole_events_or_an_error(parts: list[tuple[bytes, list[tuple[int, int]]]]) -> None:
     intake = Intake(64, lambda model_id, version: PLAN if model_id == 1 else (None, None))
     for block, damage in parts:
         try:
@@ -56,7 +56,7 @@ def test_an_intake_gives_whole_events_or_an_error(parts: list[tuple[bytes, list[
 
 
 @given(st.lists(st.tuples(blocks | st.binary(max_size=400), damages), max_size=4))
-def test_notices_reach_no_slot_that_is_not_there(parts: list[tuple[bytes, list[tuple[int, int]]]]) -> None:
+def test_notices_reach_only_existing_slots(parts: list[tuple[bytes, list[tuple[int, int]]]]) -> None:
     with (
         quotes(4) as made,
         RingWriter.create(1 << 16, 4_096) as writer,

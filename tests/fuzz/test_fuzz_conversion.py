@@ -48,7 +48,7 @@ def test_random_bytes_never_stop_a_converter(table: str, soak: bool) -> None:
 
 
 @pytest.mark.spec("FEED-8")
-def test_a_damaged_day_is_converted_alike_by_two(soak: bool) -> None:
+def test_two_converters_convert_a_damaged_day_alike(soak: bool) -> None:
     source = random.Random(11)
     size = 200_000 if soak else 5_000
     messages = [

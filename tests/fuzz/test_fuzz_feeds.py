@@ -1,4 +1,4 @@
-"""Rubbish, and good input with something broken, into every decoder of feeds: refused in its own words, or read."""
+"""Random bytes, and valid input with damage, for every decoder of feeds: refused with an error of its own, or read."""
 
 import contextlib
 import gzip
@@ -35,7 +35,7 @@ GOOD = [
 
 
 def broken(chance: random.Random, data: bytes) -> bytes:
-    """Cut off, longer, or with some bytes changed."""
+    """The data truncated, extended, or with some bytes changed."""
     content = bytearray(data)
     for _ in range(chance.randrange(4)):
         if content:
@@ -67,7 +67,7 @@ def test_datagrams(soak: bool) -> None:
     assert refused > 1_000
 
 
-def test_line_arbitration_survives_any_datagrams_and_stays_in_order(soak: bool) -> None:
+def test_line_arbitration_keeps_the_order_for_any_datagrams(soak: bool) -> None:
     chance = random.Random(12)
     for _ in range(2_000 if soak else 100):
         arbiter = LineArbiter(LineConfig(window_messages_max=64), DATAGRAM_FORMATS["moldudp64"])
@@ -127,7 +127,7 @@ def conversation(chance: random.Random) -> bytes:
     return broken(chance, b"".join(parts))
 
 
-def test_soup_says_the_same_however_it_is_cut(soak: bool) -> None:
+def test_soup_gives_the_same_messages_for_any_division(soak: bool) -> None:
     chance = random.Random(14)
 
     def admit(login: SoupLogin) -> SoupAccepted | str:

@@ -1,4 +1,4 @@
-"""Hostile packets through the fast path and a filter's kernel: what goes out is well formed, and accounted for."""
+"""Hostile packets through the fast path and a filter's kernel: the output is well formed and accounted for."""
 
 import random
 
@@ -64,7 +64,7 @@ def module_with_consumers() -> Forwarder:
 
 
 class Watch:
-    """Checks everything that leaves the outbox."""
+    """Checks each packet that leaves the outbox."""
 
     def __init__(self, module: Forwarder, account: StreamAccount) -> None:
         self.module = module
@@ -125,7 +125,7 @@ def test_a_hostile_network(seed: int, soak: bool) -> None:
 def forward_alone(
     module: Forwarder, account: StreamAccount, data: bytes, cursor: StreamCursor, chance: random.Random
 ) -> int:
-    """What a core does with a packet that is not simply the next one; whether it was refused."""
+    """The core's handling of a packet that is not the next one in order; returns whether it was refused."""
     try:
         packet = decode(data)
     except PacketError:

@@ -1,4 +1,4 @@
-"""Streams of random bytes: the decoder's result does not depend on how they are cut, and its memory is bounded."""
+"""Streams of random bytes: the decoder's result does not depend on their division, and its memory is bounded."""
 
 import random
 
@@ -29,7 +29,7 @@ def verdict(stream: bytes, cuts: list[int]) -> tuple[list[bytes], bool, int]:
     return frames, True, decoder.kept_size
 
 
-def test_rubbish(soak: bool) -> None:
+def test_random_bytes(soak: bool) -> None:
     chance = random.Random(5)
     outcomes = set()
     for _ in range(50_000 if soak else 1_000):

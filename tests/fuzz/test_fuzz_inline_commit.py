@@ -32,14 +32,14 @@ def some_frame(handle: int, number: int, chance: random.Random) -> bytes:
 
 
 def open_again(router: Router) -> int:
-    """Its link, if that was ended, and the publisher."""
+    """The client's link, if it was closed, and the publisher."""
     if router.core.links.get(1) is None:
         router.link(1)
     return router.publisher(1)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_damaged_frames_on_the_short_way(tmp_path: Path, seed: int, soak: bool) -> None:
+def test_damaged_frames_on_the_inline_path(tmp_path: Path, seed: int, soak: bool) -> None:
     chance = random.Random(seed)
     journal = RealJournal(tmp_path / "journal", JournalConfig(segment_bytes=65_536, preallocate_bytes=16_384))
     plain = Router(*ENDPOINTS)

@@ -1,4 +1,4 @@
-"""Random bytes: the journal's decoders refuse them without another failure."""
+"""Random bytes: the journal's decoders refuse them and never fail otherwise."""
 
 import random
 

@@ -1,4 +1,5 @@
-"""Cores that are fed hostile datagrams at hostile times: counted, dropped, bounded; never an error, never a lie."""
+"""Hostile datagrams at hostile times for the middleware's cores: counted, dropped, bounded; never an error, never a
+wrong result."""
 
 import random
 
@@ -14,7 +15,7 @@ MALICE = 10**9
 
 
 def datagrams(chance: random.Random) -> list[bytes]:
-    """Good packets of a few streams, requests and answers about them, and damaged copies of all of these."""
+    """Valid packets of a few streams, requests and answers about them, and damaged copies of all of these."""
     good = [
         *packets(40, epoch=1),
         *packets(40, epoch=2),

@@ -1,4 +1,4 @@
-"""Broken model documents and broken records: a clear error or a value, nothing else."""
+"""Damaged model documents and records: a clear error or a value, nothing else."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Streams of rubbish into every core of penstock.net: an answer of the grammar, a bounded memory, nothing else."""
+"""Random bytes for every core of penstock.net: an answer of the grammar, bounded memory, nothing else."""
 
 import random
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def feed(core: Any, data: bytes, chance: random.Random) -> list[Any]:
 
 
 def judge(said: list[Any], *, was_open: bool) -> str:
-    """The grammar of events.py holds; the verdict is what became of the connection."""
+    """Check the grammar of events.py; returns the outcome of the connection."""
     ends, opens = of(Disconnect, said), of(Opened, said)
     assert len(ends) <= 1
     assert len(opens) <= (0 if was_open else 1)
@@ -140,7 +140,7 @@ VALUES = [None, True, 0, -1, 2**63, 1.5, "", "x" * 300, b"", bytes(32), [], {}, 
 
 
 def test_messages_with_wrong_values(soak: bool) -> None:
-    """Well-formed msgpack whose fields are of wrong types, missing or unknown: refused or taken, never a crash."""
+    """Valid msgpack whose fields have wrong types, are missing or are unknown: refused or accepted, never a crash."""
     chance = random.Random(3)
     verdicts = set()
     for _ in range(50_000 if soak else 1_000):

@@ -1,4 +1,5 @@
-"""Damaged packets by the thousand: both decoders accept the same ones, read the same, and nothing else happens."""
+"""Damaged packets by the thousand: both decoders accept the same packets, read the same values, and never fail
+otherwise."""
 
 import random
 import struct
@@ -14,7 +15,7 @@ EDGES = [0, 1, 2, 7, 8, 9, 15, 16, 47, 48, 127, 128, 255, 256, 2**15, 2**16 - 1,
 
 
 def mutate(chance: random.Random, data: bytes) -> bytes:
-    """One to four changes of the kinds that break decoders; often with size and checksum repaired afterwards."""
+    """One to four changes of the kinds that break decoders; often with size and checksum corrected afterwards."""
     changed = bytearray(data)
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(changed) + 1)
@@ -37,7 +38,8 @@ def mutate(chance: random.Random, data: bytes) -> bytes:
 
 
 def repair(chance: random.Random, data: bytes) -> bytes:
-    """Make the outside good, so that the checks of the contents are reached; now and then leave it bad."""
+    """Correct the size and the checksum, so that the checks of the contents are reached; occasionally leave them
+    wrong."""
     if len(data) < 48 or chance.random() < 0.1:
         return data
     if chance.random() < 0.9:
@@ -79,7 +81,7 @@ def test_damaged_packets(name: str, soak: bool) -> None:
             verdict = verdict_of_product(damaged)
             assert verdict == packet_decoder.verdict(damaged), damaged.hex()
             verdicts.add(verdict if isinstance(verdict, str) else "good")
-    assert {"good", "length"} <= verdicts  # else the mutations are too coarse or too fine to test anything
+    assert {"good", "length"} <= verdicts  # otherwise the mutations are too strong or too weak for a test
 
 
 @pytest.mark.spec("FILT-14")

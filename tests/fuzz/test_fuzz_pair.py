@@ -48,7 +48,7 @@ def queue(name: str, topic: str, **settings: object) -> EndpointConfig:
 
 
 class Client:
-    """Publishes and consumes at a router that may not be active: then it is refused."""
+    """Publishes and consumes at a router that may not be active and then refuses."""
 
     def __init__(self, router: Router, chance: random.Random) -> None:
         self.router = router
@@ -98,7 +98,7 @@ class Client:
 
 
 def converse(one: Router, other: Router, chance: random.Random) -> None:
-    """Until one of the two has ended the link, or neither has anything to say."""
+    """Exchange frames until one router ends the link or both are silent."""
     one.ended.clear()
     other.ended.clear()
     while (one.frames or other.frames) and not one.ended and not other.ended:
@@ -111,7 +111,7 @@ def converse(one: Router, other: Router, chance: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("options", OPTIONS)
-def test_whatever_the_other_router_says_the_log_can_be_read_again(options: str, seed: int, soak: bool) -> None:
+def test_the_log_stays_readable_whatever_the_other_router_sends(options: str, seed: int, soak: bool) -> None:
     chance = random.Random(f"{options} {seed}")
     endpoints = (
         queue("q", "a.>", replication="synchronous", deliveries_max=2),
@@ -141,8 +141,8 @@ def test_whatever_the_other_router_says_the_log_can_be_read_again(options: str, 
     exchange(*routers)
 
 
-def test_a_log_that_nobody_wrote_is_refused_or_read() -> None:
-    """Records with right checksums, whose bytes are wrong."""
+def test_an_invented_log_is_refused_or_read() -> None:
+    """Records with correct checksums and wrong contents."""
     chance = random.Random(3)
     one, other = (Router(name, queue("q", "a.>", replication="synchronous")) for name in "ab")
     connect(one, other)

@@ -1,4 +1,4 @@
-"""Journals of garbage: nothing crashes, everything is accounted for."""
+"""Journals of random bytes: no crash, and complete accounts."""
 
 import random
 from pathlib import Path
@@ -18,7 +18,7 @@ TRADE = shipped("trade")
 
 
 def stamped(packet: bytearray) -> bytes:
-    """With a checksum that is right, so that what is wrong must be found elsewhere."""
+    """With a correct checksum, so that other checks must find the damage."""
     if len(packet) >= 48:
         packet[8:12] = len(packet).to_bytes(4, "little")
         packet[12:16] = crc32c(bytes(packet[16:]), crc32c(bytes(packet[:12]))).to_bytes(4, "little")
@@ -59,7 +59,7 @@ def contents(chance: random.Random) -> list[bytes]:
     return [mutated(chance, content) for content in made]
 
 
-def test_garbage_in_records(soak: bool) -> None:
+def test_random_bytes_in_records(soak: bool) -> None:
     plan = RowPlan(("topic", "seq", "record", "symbol", "price"), TRADE, ("a.*",), "price > 1")
     for seed in range(20_000 if soak else 300):
         chance = random.Random(seed)
@@ -72,7 +72,7 @@ def test_garbage_in_records(soak: bool) -> None:
             plan.batch(rows.select(rows.sound(TRADE)))
 
 
-def test_garbage_in_a_journal(tmp_path: Path) -> None:
+def test_random_bytes_in_a_journal(tmp_path: Path) -> None:
     for seed in range(10):
         path = tmp_path / f"{seed}.d"
         with JournalWriter.open(path) as journal:

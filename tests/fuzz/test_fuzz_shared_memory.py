@@ -1,4 +1,4 @@
-"""Damaged segments: what was written, or an error of ours; never anything else, and never a crash."""
+"""Damaged segments: the written data or an error of Penstock; never another result, and never a crash."""
 
 import mmap
 import random
@@ -38,7 +38,7 @@ def damage(source: random.Random, memory: mmap.mmap) -> None:
 
 
 @pytest.mark.spec("CRIT-3")
-def test_a_damaged_ring_gives_what_was_written_or_an_error(rounds: int) -> None:
+def test_a_damaged_ring_gives_the_written_events_or_an_error(rounds: int) -> None:
     source = random.Random(1)
     refused = 0
     with RingWriter.create(4_096, 64) as writer:
@@ -60,7 +60,7 @@ def test_a_damaged_ring_gives_what_was_written_or_an_error(rounds: int) -> None:
 
 
 def check_ring(reader: RingReader) -> bool:
-    """Whether the damage was met."""
+    """True if the reader met the damage."""
     for expected in PAYLOADS:
         try:
             payload = reader.read(0)
@@ -75,7 +75,7 @@ def check_ring(reader: RingReader) -> bool:
 
 
 @pytest.mark.spec("ADPT-4")
-def test_a_damaged_region_gives_what_was_written_or_an_error(rounds: int) -> None:
+def test_a_damaged_region_gives_the_written_records_or_an_error(rounds: int) -> None:
     source = random.Random(2)
     unavailable = 0
     payloads = [bytes([index + 1]) * 160 for index in range(8)]
@@ -98,7 +98,7 @@ def test_a_damaged_region_gives_what_was_written_or_an_error(rounds: int) -> Non
 
 
 def check_record(reader: RegionReader, index: int, payloads: list[bytes]) -> bool:
-    """Whether the damage was met. A whole record in another's place is none: it is coherent."""
+    """True if the reader met the damage. A whole record in another's place does not count, because it is consistent."""
     try:
         record = reader.read(index)
     except RecordUnavailableError:

@@ -34,7 +34,7 @@ COUNTER = b'penstock_packets_lost_total{cause="gone",component="receiver"} 3.0\n
 
 @st.composite
 def changed(draw: st.DrawFn, document: dict[str, Any]) -> bytes:
-    """A page, with some of its values exchanged, some left out, some bytes damaged."""
+    """A page with some values replaced, some left out, and some bytes damaged."""
     for name in draw(st.lists(st.sampled_from(sorted(document)), max_size=3)):
         document = {**document, name: draw(VALUES)}
     for name in draw(st.lists(st.sampled_from(sorted(document)), max_size=1)):
@@ -57,7 +57,7 @@ def show(watch: Watch, pages: Pages, at_ns: int) -> Picture | None:
 
 
 @given(st.lists(st.tuples(changed(HEALTH), changed(NODE) | changed(FILTER), st.binary()), min_size=1, max_size=3))
-def test_pages_in_which_anything_is_changed_do_no_harm(answers: list[tuple[bytes, bytes, bytes]]) -> None:
+def test_changed_pages_do_no_harm(answers: list[tuple[bytes, bytes, bytes]]) -> None:
     watch = Watch()
     assert show(watch, Pages(*map(msgspec.json.encode, (HEALTH, NODE)), COUNTER), 1) is not None
     for number, (health, status, metrics) in enumerate(answers, start=2):
@@ -74,7 +74,7 @@ def test_any_bytes_are_an_answer_or_refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(0, len(COUNTER)))
-def test_any_bytes_are_metrics_of_which_some_lines_may_be_good(data: bytes, size: int) -> None:
+def test_metrics_lines_are_read_or_refused_for_any_bytes(data: bytes, size: int) -> None:
     _, counters, garbled = read_metrics(COUNTER[:size] + data + b"\n" + COUNTER)
     assert garbled >= 0
     assert all(0 <= value < 2**65 for value in counters.values())

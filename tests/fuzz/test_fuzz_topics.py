@@ -32,7 +32,7 @@ def test_parsers_raise_nothing_but_topic_errors(texts: list[str]) -> None:
     assert all(error.where and error.hint for error in errors)
 
 
-def test_what_parses_can_be_added_and_removed(texts: list[str]) -> None:
+def test_parsed_interests_can_be_added_and_removed(texts: list[str]) -> None:
     table = InterestTable(seed=bytes(16))
     taken = []
     for number, text in enumerate(texts):

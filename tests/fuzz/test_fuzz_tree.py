@@ -1,4 +1,5 @@
-"""Links that send rubbish: each ends with a reason, or what was good of it is taken; however it is cut."""
+"""Links that send random bytes: each ends with a cause, or its valid frames are accepted, for any division into
+reads."""
 
 import random
 
@@ -41,7 +42,7 @@ def outcome(data: bytes, cuts: list[int]) -> tuple[object, ...]:
     return fanout.notices(), fanout.stream(1), fanout.take(CHILD, 1 << 20), fanout.link(PARENT).dropped
 
 
-def test_rubbish_on_a_link(soak: bool) -> None:
+def test_random_bytes_on_a_link(soak: bool) -> None:
     chance = random.Random(8)
     kinds = set()
     for _ in range(20_000 if soak else 400):
@@ -54,7 +55,7 @@ def test_rubbish_on_a_link(soak: bool) -> None:
     assert kinds >= {"LinkEnded", "ControlFrame", "LegBlock", "InfoPacket"}
 
 
-def test_rubbish_of_a_publisher(soak: bool) -> None:
+def test_random_bytes_of_a_publisher(soak: bool) -> None:
     chance = random.Random(9)
     topics = InterestTable()
     topics.add("md.>", 1)
@@ -72,7 +73,7 @@ def test_rubbish_of_a_publisher(soak: bool) -> None:
     assert len(reasons) > 1
 
 
-def test_rubbish_as_packets() -> None:
+def test_random_bytes_as_packets() -> None:
     chance = random.Random(10)
     fanout = Fanout(TREE_ID, history_size=HISTORY_SIZE_MIN)
     fanout.open_link(PARENT, brings=Brings.PUBLISHED)

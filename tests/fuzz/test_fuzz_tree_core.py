@@ -1,4 +1,4 @@
-"""Parties that say anything at all, in every role: the core of an agent raises nothing, and serves the others."""
+"""Parties of every role that send arbitrary messages: the core of an agent raises nothing, and serves the others."""
 
 import random
 from typing import Any
@@ -56,7 +56,7 @@ STREAM = StreamInfo(1, "s", ("s.>",), ((1 << 16, 0),))
 
 
 def value(chance: random.Random, depth: int = 0) -> Any:
-    """Something that may or may not be what a field takes."""
+    """A value that may or may not be valid for a field."""
     kind = chance.randrange(8 if depth < 3 else 4)
     if kind < 2:
         return chance.choice(NUMBERS)
@@ -68,7 +68,7 @@ def value(chance: random.Random, depth: int = 0) -> Any:
 
 
 def likely(chance: random.Random, info: Any) -> Any:
-    """A value of the field's type, at its bounds and beyond."""
+    """A value of the field's type, at its limits and beyond."""
     types = msgspec.inspect
     match info:
         case types.IntType():
@@ -91,7 +91,7 @@ def likely(chance: random.Random, info: Any) -> Any:
 
 
 def message(chance: random.Random) -> bytes:
-    """A control frame: a map of one of the protocol's types, whose fields are anything."""
+    """A control frame: a map with one of the protocol's types and arbitrary fields."""
     if chance.random() < 0.05:
         session = chance.choice((Goodbye("bye"), Ping(5), Pong(1, 2, 3), ErrorMessage("x", "y")))
         return encode_frame(encode_session(session))
@@ -109,7 +109,7 @@ def message(chance: random.Random) -> bytes:
 
 
 def said(chance: random.Random, speaker: Infostream) -> bytes:
-    """Something on the infostream, well formed or not."""
+    """An infostream message, valid or not."""
     kind = chance.choice(KINDS)
     fields: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
@@ -133,7 +133,7 @@ def said(chance: random.Random, speaker: Infostream) -> bytes:
 
 
 class Rig:
-    """A core whose instructions are carried out, somehow; HEALTHY is a child that behaves."""
+    """A core with its instructions executed; HEALTHY is a child that behaves."""
 
     def __init__(self, chance: random.Random, **config: Any) -> None:
         self.chance = chance
@@ -228,7 +228,7 @@ def anything(rig: Rig, chance: random.Random, speaker: Infostream, *, is_parent:
 
 
 def run(rig: Rig, chance: random.Random, steps: int) -> None:
-    """Parties of every role come, say something and are put out."""
+    """Parties of every role connect, send messages and are disconnected."""
     parties: dict[int, Infostream] = {}
     for _ in range(steps):
         if len(parties) < 5:
@@ -260,7 +260,7 @@ def run(rig: Rig, chance: random.Random, steps: int) -> None:
 
 
 @pytest.mark.spec("TREE-3", "TREE-10")
-def test_whatever_parties_say_a_root_serves_the_others(soak: bool) -> None:
+def test_a_root_serves_other_parties_whatever_one_party_sends(soak: bool) -> None:
     for seed in range(300 if soak else 15):
         chance = random.Random(seed)
         root = Rig(chance, role="root", streams=(StreamConfig(name="s", topics=("s.>",)),), replicate="asynchronous")
@@ -279,7 +279,7 @@ def test_whatever_parties_say_a_root_serves_the_others(soak: bool) -> None:
 
 @pytest.mark.spec("TREE-3", "TREE-4")
 @pytest.mark.parametrize("role", ["agent", "standby"])
-def test_whatever_a_parent_says_an_agent_serves_its_children(role: str, soak: bool) -> None:
+def test_an_agent_serves_its_children_whatever_its_parent_sends(role: str, soak: bool) -> None:
     adopted = 0
     for seed in range(300 if soak else 15):
         chance = random.Random(seed)

@@ -1,13 +1,12 @@
 """Message routers, in this process or in processes of their own."""
 
-import os
-import signal
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from children import resume, suspend
 from integration.live_kit import Entered, NodeHere, NodeProcess
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.client import Assured, open_assured
@@ -50,10 +49,10 @@ class RouterProcess(NodeProcess):
         super().__init__(("router", "run"), config, directory, entered)
 
     def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        suspend(self.pid)
 
     def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        resume(self.pid)
 
     def status(self) -> RouterStatus:
         return msgspec.json.decode(self.page("/status"), type=RouterStatus)

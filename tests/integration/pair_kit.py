@@ -11,12 +11,16 @@ from integration.assured_kit import RouterProcess, client_of, router_config
 from integration.relay import Relay
 from penstock.assured import EndpointConfig, Want
 from penstock.assured.client import Assured
+from penstock.assured.core.status import Replication
 from penstock.assured.node_config import LivePairConfig, PairAccess, RouterAccess, VotingConfig
 from penstock.net.udp import free_ports
 from waiting import PATIENCE_SECONDS, wait_until
 
 NAMES = ("one", "two")
 LOOK_SECONDS = 0.05
+PATIENT_MS = 5_000
+"""Time until a pair degrades, unless a test waits for this: syncs of a busy machine may take a second."""
+
 ORDERS = EndpointConfig(name="orders", wants=(Want(topics=("orders.>",)),), replication="synchronous")
 
 
@@ -46,7 +50,7 @@ class PairOfRouters:
                     link=PairAccess(port=(self.relay.port, link)[number], secret_file=secret_file),
                     clients=f"127.0.0.1:{controls[1 - number]}",
                     voting=voting[name] if voting else None,
-                    **values,
+                    **{"degrade_after_ms": PATIENT_MS, **values},
                 )
                 told = {
                     "endpoints": endpoints or (ORDERS,),
@@ -92,10 +96,14 @@ class PairOfRouters:
         self._stack.close()
 
 
-def state_of(router: RouterProcess) -> str:
+def replication_of(router: RouterProcess) -> Replication:
     replication = router.status().replication
     assert replication is not None
-    return replication.state
+    return replication
+
+
+def state_of(router: RouterProcess) -> str:
+    return replication_of(router).state
 
 
 def switch_to(router: RouterProcess, *, force: bool = False) -> None:

@@ -1,8 +1,6 @@
 """Whole plants for tests: documents of a small plant, its nodes as real processes, readers that record their
 messages."""
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ import msgspec
 
 import penstock
 from admin_kit import credentials, credentials_file, policy_text
+from children import resume, suspend
 from penstock.base.clock import random_bytes
 from penstock.base.errors import PenstockError
 from penstock.client import Client, Subscription
@@ -175,11 +174,11 @@ class TestPlant:
         """Stop the process with SIGSTOP; it stays alive."""
         member = self.node(name).member
         assert member is not None
-        os.kill(member.pid, signal.SIGSTOP)
+        suspend(member.pid)
         try:
             yield
         finally:
-            os.kill(member.pid, signal.SIGCONT)
+            resume(member.pid)
 
     def settle(self, *readers: "Reader") -> int:
         """Stop the exchange, wait until readers have everything, and return the last message's number."""

@@ -27,7 +27,7 @@ from penstock.feed.adapter_config import (
 )
 from penstock.feed.config import ServiceConfig, SynchroniserConfig
 from penstock.feed.core.play.generator import GeneratorConfig, ItchGenerator
-from penstock.feed.live.adapter import LiveAdapter
+from penstock.feed.live.driver import LiveAdapter
 from penstock.feed.live.outbound import Outbound
 from penstock.feed.live.service_backend import CONTRIBUTION_JUMP_MAX
 from penstock.feed.live.sources import SourceStreams

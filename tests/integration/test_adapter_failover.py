@@ -1,8 +1,6 @@
 """Two adapters, a subscriber that merges both, and kill -9."""
 
 import contextlib
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from children import resume, suspend
 from integration.feed_kit import Feed, running_feed
 from penstock.bench.adapters import AdapterProcess, is_synchronised_pair, wait_for
 from penstock.bench.merging import MergingSubscriber
@@ -114,9 +113,9 @@ def test_a_cut_link_between_adapters_leaves_one_active_and_nothing_lost(tmp_path
         subscriber = feed.subscriber()
         take_for(subscriber, 1_000)
         backup_pid = backup.pid
-        os.kill(backup_pid, signal.SIGSTOP)  # the paused adapter neither answers nor reads, so its link counts as cut
+        suspend(backup_pid)  # the paused adapter neither answers nor reads, so its link counts as cut
         take_for(subscriber, 5_000)
-        os.kill(backup_pid, signal.SIGCONT)
+        resume(backup_pid)
         take_until_true(
             subscriber,
             lambda: is_synchronised_pair(active, backup) or is_synchronised_pair(backup, active),

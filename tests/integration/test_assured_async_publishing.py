@@ -111,7 +111,7 @@ def test_a_session_that_consumes_too_publishes_by_its_own_thread(router: RouterP
 def test_cancelled_calls_do_not_disturb_others(router: RouterProcess, run: Any) -> None:
     async def work() -> None:
         await hand_over(client, publisher)
-        os.kill(router.process.pid, signal.SIGSTOP)
+        router.pause()
         try:
             tasks = [asyncio.create_task(publisher.publish_async("orders.new", b"x")) for _ in range(40)]
             await asyncio.sleep(0)
@@ -122,7 +122,7 @@ def test_cancelled_calls_do_not_disturb_others(router: RouterProcess, run: Any) 
             assert all(each.cancelled() for each in tasks[::2])
             assert not any(each.done() for each in tasks[1::2])
         finally:
-            os.kill(router.process.pid, signal.SIGCONT)
+            router.resume()
         assert set(await asyncio.gather(*tasks[1::2])) == {"stored"}
         assert await publisher.publish_async("orders.new", b"last") == "stored"
         with pytest.raises(TimeoutError):

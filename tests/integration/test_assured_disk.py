@@ -140,7 +140,7 @@ def test_a_router_that_stands_by_with_a_full_disk_recovers_by_what_is_consumed(
     journal = JournalConfig(preallocate_bytes=65_536, segment_bytes=262_144, retry_ms=20)
     router = {"journal": journal, "section_bytes": 65_536}
     second = {"state_directory": str(small_disk / "state"), "reserve_bytes": 2**20}
-    values = {"router": router, "second": second, "window_bytes": 65_536, "degrade_after_ms": 200}
+    values = {"router": router, "second": second, "window_bytes": 65_536, "degrade_after_ms": 2_000}
     with PairOfRouters(tmp_path, **values) as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher:
             count = 0

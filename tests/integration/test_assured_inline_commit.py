@@ -356,16 +356,16 @@ def test_a_disk_that_fails_for_a_while_on_the_short_way(tmp_path: Path, device: 
         while served() < INLINE_COUNT:
             raw.send(raw.frame())
             assert raw.outcome() == {raw.number: OUTCOME_STORED}
-        storing = router.router._storing
-        assert storing is not None
+        disk = router.router._disk
+        assert disk is not None
         before = served()
-        with broken_disk(storing._writer, device):
+        with broken_disk(disk._writer, device):
             raw.send(raw.frame())
             if device == FULL:
                 wait_until(lambda: not router.router.status().is_storing, "the report of the failure")
-                assert storing._writer.durable_sequence < storing._writer.next_sequence - 1
+                assert disk._writer.durable_sequence < disk._writer.next_sequence - 1
             else:
-                wait_until(lambda: storing._writer.durable_sequence == storing._writer.next_sequence - 1)
+                wait_until(lambda: disk._writer.durable_sequence == disk._writer.next_sequence - 1)
         assert raw.outcome() == {raw.number: OUTCOME_STORED}, "when it is on the disk, at its place or in a new segment"
         wait_until(lambda: router.router.status().is_storing, "the disk to accept data again")
         while served() < before + INLINE_COUNT:

@@ -18,8 +18,8 @@ from penstock.assured.node_config import LivePairConfig
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, UnreachableError
 from penstock.net.config import ControlConfig
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import encode_frame
-from penstock.net.core.session import Peer
 from penstock.net.live.link import Link, connect_link
 from waiting import wait_until
 
@@ -67,7 +67,7 @@ def test_endpoints_appear_at_the_other_router_and_what_is_settled_vanishes_there
 def test_of_two_primaries_the_older_one_steps_down_and_nothing_synchronous_is_lost(tmp_path: Path) -> None:
     """An operator forces the other router while the link is cut. Clients of the old router get valid acknowledgements;
     when the routers are connected again, the newer epoch counts."""
-    with PairOfRouters(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
+    with PairOfRouters(tmp_path, degrade_after_ms=2_000) as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher:
             for number in range(10):
                 assert publisher.publish("orders.new", b"%d" % number) == SYNC
@@ -99,7 +99,7 @@ def test_of_two_primaries_the_older_one_steps_down_and_nothing_synchronous_is_lo
 
 @pytest.mark.spec("REPL-7")
 def test_a_client_that_knows_a_newer_epoch_refuses_the_old_router(tmp_path: Path) -> None:
-    with PairOfRouters(tmp_path, degrade_after_ms=200) as pair:
+    with PairOfRouters(tmp_path, degrade_after_ms=2_000) as pair:
         pair.relay.cut()
         switch_to(pair.two, force=True)
         with client_of(pair.two.place, pair.one.place) as client, client.publisher() as publisher:

@@ -41,10 +41,10 @@ session.close()
 """
 
 UNFLUSHED = """
-import os, signal
 from penstock.assured.client import open_assured
 publisher = open_assured("{place}").publisher()
-os.kill({pid}, signal.SIGSTOP)
+print("connected", flush=True)
+input()
 for _ in range(100):
     publisher.send("orders.new", b"")
 """
@@ -500,10 +500,16 @@ def test_a_forked_child_has_no_part_in_its_parents_session(tmp_path: Path) -> No
 
 def test_a_program_that_ends_without_flush_is_told(tmp_path: Path) -> None:
     with router_process(router_config(tmp_path / "state"), tmp_path) as router:
-        script = UNFLUSHED.format(place=router.place, pid=router.pid)
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        command = [sys.executable, "-c", UNFLUSHED.format(place=router.place)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "connected\n"
+            router.pause()
+            _, errors = program.communicate("\n", PATIENCE_SECONDS)
         router.resume()
-    assert "100 assured messages were not acknowledged" in done.stderr
+    assert "100 assured messages were not acknowledged" in errors
 
 
 def test_a_router_that_cannot_open_its_journal_writes_no_accounts(tmp_path: Path) -> None:

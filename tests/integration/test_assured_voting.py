@@ -91,7 +91,7 @@ def test_without_a_majority_nobody_is_active(tmp_path: Path) -> None:
 @pytest.mark.spec("REPL-8")
 def test_there_is_no_automatic_switch_while_degraded(tmp_path: Path) -> None:
     """Messages that only the active router has are not lost by an automatic switch."""
-    with VotingPair(tmp_path, degrade_after_ms=200) as pair, client_of(*pair.places) as client:
+    with VotingPair(tmp_path, degrade_after_ms=2_000) as pair, client_of(*pair.places) as client:
         with client.publisher() as publisher:
             assert publisher.publish("orders.new", b"0") == "synchronous"
             pair.relay.cut()
@@ -153,7 +153,7 @@ def test_a_witness_that_is_killed_and_started_again_remembers_and_the_pair_goes_
 
 
 def test_not_even_an_operator_makes_two_routers_active(tmp_path: Path) -> None:
-    with VotingPair(tmp_path, degrade_after_ms=200) as pair:
+    with VotingPair(tmp_path, degrade_after_ms=2_000) as pair:
         epoch = pair.one.status().epoch
         pair.relay.cut()
         pair.relay.end()

@@ -244,7 +244,7 @@ def test_a_revoked_subscription_ends_and_says_why(server: AdminServer, feed: Adm
 @pytest.mark.spec("ADM-8")
 def test_a_stopped_administration_server_disturbs_nothing_until_the_grants_are_over(tmp_path: Path) -> None:
     channel = free_channel()
-    limits = AdminLimits(token_s=5, key_grace_s=0.0)
+    limits = AdminLimits(token_s=10, key_grace_s=0.0)
     with ExitStack() as stack:
         with AdminServer(config(tmp_path, limits=limits)) as server:
             with AdminClient.connect(server.url, credentials("feed")) as feed:

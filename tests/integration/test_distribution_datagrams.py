@@ -15,8 +15,8 @@ from penstock.engine.control import ClassWish
 from penstock.middleware.live import MulticastPublisher
 from penstock.plant.config import FRESH, SURE, DatagramsConfig, UpstreamConfig
 from penstock.plant.core.event_blocks import EPOCH, TOPIC
+from penstock.plant.core.incoming import Incoming
 from penstock.plant.live.datagrams import split_events
-from penstock.plant.live.upstream import Incoming
 from penstock.wire import (
     AuthenticationKey,
     AuthenticationScope,

@@ -147,9 +147,10 @@ def test_requests_to_the_group_are_heard_by_its_publisher(channel: Channel) -> N
         assert other.counters["nacks_received"] == 0
 
 
-def test_a_slow_reader_overflows_its_socket_and_catches_up(channel: Channel) -> None:
+def test_a_slow_reader_overflows_its_socket_and_catches_up(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     """More data than the socket's buffer holds is sent before the receiver reads: the overflow is reported and
     repaired."""
+    monkeypatch.setattr("penstock.net.udp.RECEIVE_BUFFER_SIZE", 4 << 20)
     config = PublisherConfig(packet_size_max=65_000, retransmission_bytes_max=256 << 20, linger_ms=1)
     window = ReceiverConfig(join="start", window_bytes_max=256 << 20)
     with MulticastReceiver([channel], config=window) as receiver, MulticastPublisher(channel, config=config) as pub:
@@ -214,7 +215,7 @@ def publish_forever(channel: Channel, epoch_path: Path) -> subprocess.Popen[byte
 
 
 def test_a_publisher_that_is_killed_expires_and_comes_back_in_a_new_epoch(channel: Channel, tmp_path: Path) -> None:
-    config = ReceiverConfig(publisher_expiry_ms=500)
+    config = ReceiverConfig(publisher_expiry_ms=2_000)
     with MulticastReceiver([channel], config=config) as receiver:
         epochs = []
         for _ in range(2):

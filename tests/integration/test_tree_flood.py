@@ -13,8 +13,8 @@ from integration.tree_kit import Reader, agent_config, agent_here, agent_process
 from penstock.base.counters import Counters
 from penstock.base.errors import PenstockError
 from penstock.net.config import ControlConfig
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import encode_frame
-from penstock.net.core.session import Peer
 from penstock.net.live.link import Link, connect_link
 from penstock.net.place import parse_place
 from penstock.tree.core.control import TREE, Login, Unsubscribe

@@ -116,7 +116,8 @@ def assert_told_when_closed(receiver: SocketReceiver, wait: Callable[[], object]
 
 
 RECEIVE_FOREVER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background of a shell ignores SIGINT
 from penstock.filter.client import FilteredReceiver
 with FilteredReceiver(sys.argv[1], ["t"], delivery=sys.argv[2]) as receiver:
     print("listening", flush=True)
@@ -131,7 +132,10 @@ def test_ctrl_c_interrupts_an_application_that_waits(module: StandInFilter, deli
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == b"listening\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) != 0
-        assert b"KeyboardInterrupt" in process.stderr.read()
+        try:
+            assert process.stdout.readline() == b"listening\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_SECONDS) != 0
+            assert b"KeyboardInterrupt" in process.stderr.read()
+        finally:
+            process.kill()

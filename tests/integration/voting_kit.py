@@ -1,14 +1,13 @@
 """A pair of message routers with a witness, each in a process of its own: the pair switches automatically."""
 
 import contextlib
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from children import resume, suspend
 from integration.assured_kit import RouterProcess
 from integration.live_kit import Entered, NodeProcess
 from integration.pair_kit import NAMES, PairOfRouters
@@ -68,8 +67,8 @@ def wait_active(router: RouterProcess) -> None:
 @contextlib.contextmanager
 def stopped(router: RouterProcess) -> Iterator[None]:
     """Stop the router with SIGSTOP for the block; the router does not notice the pause."""
-    os.kill(router.pid, signal.SIGSTOP)
+    suspend(router.pid)
     try:
         yield
     finally:
-        os.kill(router.pid, signal.SIGCONT)
+        resume(router.pid)

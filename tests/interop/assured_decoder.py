@@ -1,4 +1,4 @@
-"""Reads data frames of assured messaging by docs/reference/protocol/assured.md alone."""
+"""Decodes data frames of assured messaging; written from docs/reference/protocol/assured.md alone."""
 
 import struct
 from typing import Any, NamedTuple

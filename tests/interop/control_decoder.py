@@ -26,7 +26,7 @@ def message(payload: bytes) -> dict[str, Any]:
 
 
 def _value(data: bytes) -> tuple[Any, bytes]:
-    """As much of msgpack as control messages need."""
+    """The part of msgpack that control messages use."""
     kind, rest = data[0], data[1:]
     if kind < 0x80:
         return kind, rest
@@ -61,7 +61,7 @@ def _value(data: bytes) -> tuple[Any, bytes]:
 
 
 def proof(secret: bytes, side: str, client_hello: bytes, server_hello: bytes) -> bytes:
-    """The hellos are whole frames, length and all."""
+    """Hellos are complete frames, including the length."""
     statement = b"penstock control " + side.encode() + client_hello + server_hello
     return hmac.new(secret, statement, hashlib.sha256).digest()
 

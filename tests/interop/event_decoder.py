@@ -1,4 +1,4 @@
-"""Reads events of the distribution engine by docs/reference/protocol/distribution.md alone."""
+"""Decodes events of the distribution engine; written from docs/reference/protocol/distribution.md alone."""
 
 import struct
 from typing import NamedTuple

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """Bit by bit, as the polynomial says."""
+    """CRC computed bit by bit from the polynomial."""
     crc ^= 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -82,7 +82,7 @@ def decode_mark(data: bytes) -> Mark:
 
 
 def decode_oldest(data: bytes) -> list[Oldest]:
-    """The slots that are written."""
+    """The slots in use."""
     assert len(data) == 1_024
     slots = [data[:512], data[512:]]
     for slot in (written := [each for each in slots if any(each)]):

@@ -1,4 +1,4 @@
-"""Records of a message router's log, read from docs/reference/protocol/assured.md alone."""
+"""Decodes records of a message router's log; written from docs/reference/protocol/assured.md alone."""
 
 import json
 import struct

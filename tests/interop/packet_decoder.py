@@ -1,6 +1,6 @@
-"""A second decoder of packets, written from docs/reference/protocol/packet.md with nothing of the product.
+"""A second decoder of packets, written from docs/reference/protocol/packet.md without code of the product.
 
-It is slow and plain on purpose. `decode` returns a Packet or raises BadPacket with the cause's name.
+It is slow and simple on purpose. `decode` returns a Packet or raises BadPacket with the cause's name.
 """
 
 import struct
@@ -62,7 +62,7 @@ def checksum(packet: bytes) -> int:
 
 
 def with_checksum(packet: bytes) -> bytes:
-    """The packet with the checksum that its bytes ask for, right or wrong as they may be otherwise."""
+    """The packet with a correct checksum of its bytes."""
     return packet[:12] + struct.pack("<I", checksum(packet)) + packet[16:]
 
 
@@ -102,13 +102,13 @@ def decode(data: bytes) -> Packet:
 
 
 def request_number(packet: Packet) -> tuple[int, int]:
-    """Of a NACK: the requester, and the number of its request."""
+    """For a NACK: the requester, and the number of its request."""
     assert packet.kind == 2
     return packet.sequence, packet.gap
 
 
 def verdict(data: bytes) -> Packet | str:
-    """The packet, or the name of the cause why it is none."""
+    """The packet, or the name of the cause for its refusal."""
     try:
         return decode(data)
     except BadPacket as bad:

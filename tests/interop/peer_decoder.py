@@ -1,4 +1,4 @@
-"""Reads frames between the routers of a pair by protocol/assured.md alone; each is without its length."""
+"""Decodes frames between the routers of a pair, each without its length; written from protocol/assured.md alone."""
 
 import struct
 from typing import Any
@@ -44,7 +44,7 @@ READERS = {6: _ids, 7: _ids, 8: _records, 9: _records, 10: _together, 11: _splic
 
 
 def join(spliced: dict[str, Any], held: dict[int, bytes]) -> bytes:
-    """The frame of records that a spliced frame was made from."""
+    """The frame of records from which a spliced frame was made."""
     joined, at = b"", 0
     for said, number, offset, size in spliced["pieces"]:
         part = held.get(number, b"")[offset : offset + size]
@@ -56,6 +56,6 @@ def join(spliced: dict[str, Any], held: dict[int, bytes]) -> bytes:
 
 
 def mark(number: int) -> int:
-    """What stands for an endpoint of this number, where the receiver is to find it out."""
+    """The digest that stands for an endpoint of this number where the receiver matches the message."""
     mixed = (number + 1) * 0x9E3779B97F4A7C15 % 2**64
     return ((mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 % 2**64 >> 32) % 2**32

@@ -1,4 +1,4 @@
-"""Rings and regions read by code that shares nothing with the product: only protocol/shared-memory.md."""
+"""Decodes rings and regions without code of the product; written from protocol/shared-memory.md alone."""
 
 import struct
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class Ring(NamedTuple):
     events: list[tuple[int, bytes]]
     """(sequence, payload) of each event from the base on."""
     end: str
-    """What stands behind the last one: blank or closed."""
+    """The header after the last event: blank or closed."""
 
 
 class Record(NamedTuple):

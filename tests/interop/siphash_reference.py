@@ -1,6 +1,7 @@
 """SipHash-2-4 with 128 bits and the tags of packets, written from the paper and protocol/packet.md for the tests.
 
-Nothing is shared with the product."""
+It shares no code with the product.
+"""
 
 MASK = 2**64 - 1
 
@@ -48,7 +49,8 @@ def siphash_128(data: bytes, key: bytes) -> bytes:
 
 
 def packet_tag(data: bytes, key: bytes) -> bytes:
-    """SipHash of short data; of long data, SipHash of the four lanes, the size and the bytes of no whole block."""
+    """SipHash of short data; for long data, SipHash of the four lanes, the size and the bytes after the last whole
+    block."""
     if len(data) < 256:
         return siphash_128(data, key)
     keys = [siphash_128(number.to_bytes(8, "little"), key) for number in range(5)]

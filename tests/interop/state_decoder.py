@@ -1,4 +1,4 @@
-"""State images read by code that shares nothing with the product: only docs/reference/protocol/state-image.md."""
+"""Decodes state images without code of the product; written from docs/reference/protocol/state-image.md alone."""
 
 import struct
 from typing import Any, NamedTuple

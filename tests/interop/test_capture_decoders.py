@@ -12,7 +12,7 @@ from penstock.net.udp import free_channel
 KIND_DATA, KIND_GONE = 1, 3
 
 
-def test_a_capture_with_losses_is_complete_by_its_own_account(tmp_path: Path) -> None:
+def test_the_account_of_a_capture_with_losses_is_complete(tmp_path: Path) -> None:
     """The publisher keeps few packets and the capture misses many: some are repaired, some are gone."""
     channel = free_channel()
     sent = [b"%d" % number for number in range(400)]

@@ -1,4 +1,4 @@
-"""Real feeds through the shipped tables: what comes out equals the facts that others have computed from them."""
+"""Real feeds through the shipped tables: the output equals published facts about these feeds."""
 
 import json
 from datetime import date
@@ -21,7 +21,7 @@ def facts(samples: Path) -> dict[str, Any]:
 
 
 def converted_file(samples: Path, table: str, name: str, topic: str = "") -> tuple[Converter, list[tuple[str, bytes]]]:
-    """The converter at the end, and the records whose topic ends so."""
+    """The converter at the end, and the records whose topic has this ending."""
     converter = Converter(ConverterTable.load(table).compile(), 1, trading_date=date(2019, 1, 30))
     kept = []
     with open_source(samples / name) as source:
@@ -41,7 +41,7 @@ def counts_by_type(converter: Converter, table: str) -> dict[str, int]:
 
 
 def scaled(quote: list[int | None]) -> list[int | None]:
-    """[bid price, bid size, ask price, ask size] as our quotes have them."""
+    """The [bid price, bid size, ask price, ask size] of Penstock's quotes."""
     bid, bid_size, ask, ask_size = quote
     return [
         bid * ITCH_PRICE if bid and bid_size else None,
@@ -123,7 +123,7 @@ def test_itch_files(samples: Path, facts: dict[str, Any], name: str) -> None:
         assert unknown == known["orphan_refs"]
 
 
-def test_the_closed_itch_slice_has_the_given_volume(samples: Path, facts: dict[str, Any]) -> None:
+def test_the_closed_itch_slice_has_the_published_volume(samples: Path, facts: dict[str, Any]) -> None:
     name = "itch/aapl_20190130_0930_rows00001-05000_REENCODED_closed.itch"
     known = facts["itch"]["files"][name]
     converter, _ = converted_file(samples, "itch", name)

@@ -1,4 +1,4 @@
-"""Real captures and files of exchanges: what is read equals the facts that others have computed from them."""
+"""Real captures and files of exchanges: the messages equal published facts about these files."""
 
 import gzip
 import json
@@ -47,7 +47,7 @@ def messages_of(path: Path) -> list[bytes]:
 
 @pytest.mark.spec("FEED-7")
 @pytest.mark.parametrize("name", ITCH_FILES)
-def test_itch_files_have_the_messages_they_should(name: str) -> None:
+def test_itch_files_have_the_expected_messages(name: str) -> None:
     known = facts("itch")[name]
     messages = messages_of(DATA / name)
     assert len(messages) == known["messages"]
@@ -60,7 +60,7 @@ def test_itch_files_have_the_messages_they_should(name: str) -> None:
 
 @pytest.mark.spec("FEED-7")
 @pytest.mark.parametrize("name", IEX_FILES)
-def test_iex_captures_have_the_messages_volumes_and_numbers_they_should(name: str) -> None:
+def test_iex_captures_have_the_expected_messages_volumes_and_numbers(name: str) -> None:
     known = facts("iex")[name]
     messages: list[bytes] = []
     sessions, lost = [], 0
@@ -88,7 +88,7 @@ def test_iex_captures_have_the_messages_volumes_and_numbers_they_should(name: st
 
 
 @pytest.mark.parametrize("name", IEX_FILES)
-def test_iex_captures_have_the_segments_they_should(name: str) -> None:
+def test_iex_captures_have_the_expected_segments(name: str) -> None:
     known = facts("iex")[name]
     with (DATA / name).open("rb") as file:
         captured = list(CaptureReader(ByteStream(file)))
@@ -98,8 +98,8 @@ def test_iex_captures_have_the_segments_they_should(name: str) -> None:
     assert {f"{each.destination[0]}:{each.destination[1]}" for each in captured} == set(known["dest"])
 
 
-def test_the_packets_of_nasdaq_decode() -> None:
-    """Also those whose headers were made anonymous: their messages have no numbers, which is told, not guessed."""
+def test_packets_of_nasdaq_are_decoded() -> None:
+    """Also packets with anonymised headers: their messages have no numbers, which is reported, not guessed."""
     names = [name for name in facts("omi") if "TotalView.Itch" in name]
     assert len(names) > 20
     for name in names:
@@ -119,7 +119,7 @@ def test_the_packets_of_nasdaq_decode() -> None:
         assert source.damages.total == len(segments) - len(numbered)
 
 
-def test_packets_of_borsa_istanbul_and_the_one_that_is_cut_off() -> None:
+def test_packets_of_borsa_istanbul_are_decoded_up_to_a_truncated_one() -> None:
     data = (DATA / "itch" / "bist_moldudp64_sample.dat").read_bytes()
     found, at = [], 0
     while at < len(data):
@@ -140,7 +140,7 @@ def test_packets_of_borsa_istanbul_and_the_one_that_is_cut_off() -> None:
 @pytest.mark.spec("FEED-8")
 @pytest.mark.parametrize("name", [IEX_FILES[0], IEX_FILES[1]])
 @pytest.mark.parametrize("share", [0.999, 0.5, 0.01])
-def test_a_capture_that_is_cut_off_gives_what_is_good_and_says_where_it_ends(
+def test_a_truncated_capture_gives_its_valid_part_and_the_position_of_its_end(
     tmp_path: Path, name: str, share: float
 ) -> None:
     whole = messages_of(DATA / name)
@@ -156,7 +156,7 @@ def test_a_capture_that_is_cut_off_gives_what_is_good_and_says_where_it_ends(
 
 
 @pytest.mark.spec("FEED-8")
-def test_a_compressed_capture_with_a_damaged_byte_gives_what_is_good(tmp_path: Path) -> None:
+def test_a_compressed_capture_with_a_damaged_byte_gives_its_valid_part(tmp_path: Path) -> None:
     name = IEX_FILES[0]
     data = bytearray((DATA / name).read_bytes())
     data[len(data) // 2] ^= 0xFF
@@ -170,8 +170,8 @@ def test_a_compressed_capture_with_a_damaged_byte_gives_what_is_good(tmp_path: P
 
 
 @pytest.mark.spec("FEED-9")
-def test_a_capture_in_which_the_numbers_begin_anew_is_survived(tmp_path: Path) -> None:
-    """Two captures of the same session one after the other, as a careless script joins them."""
+def test_a_capture_whose_numbers_restart_is_read(tmp_path: Path) -> None:
+    """Two captures of the same session concatenated, as a careless script joins them."""
     raw = gzip.decompress((DATA / IEX_FILES[0]).read_bytes())
     path = tmp_path / "joined.pcap"
     path.write_bytes(raw + raw[24:])

@@ -1,4 +1,4 @@
-"""`penstock feed info` on every real file there is: what each is called, and the status."""
+"""`penstock feed info` on all available real files: the reported format, and the exit status."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def refusal(path: Path) -> str:
     return done.stderr
 
 
-def test_vendor_encodings_are_named_and_never_taken_for_a_feed() -> None:
+def test_vendor_encodings_are_named_and_never_reported_as_a_feed() -> None:
     found = files("dbn/**/*")
     assert len(found) > 100
     for path in found:
@@ -66,7 +66,7 @@ def test_a_zip_archive_of_a_table_is_read() -> None:
         assert report["damages_total"] == 0
 
 
-def test_captures_of_other_protocols_are_not_called_sound() -> None:
+def test_captures_of_other_protocols_are_not_reported_as_valid() -> None:
     found = [path for name in UNKNOWN_PROTOCOLS for path in files(f"pcap_omi/{name}/**/*.pcap")]
     assert len(found) > 50
     for path in found:
@@ -76,7 +76,7 @@ def test_captures_of_other_protocols_are_not_called_sound() -> None:
         assert "the first of those datagrams, to " in done.stdout, path
 
 
-def test_feeds_are_read_as_before() -> None:
+def test_feeds_are_still_read() -> None:
     for path in files("itch/*.itch", "itch/synthetic/*.itch"):
         done = run_here("feed", "info", path)
         assert (done.returncode, done.stdout[:13]) == (0, "ITCH messages"), path

@@ -1,4 +1,4 @@
-"""A real session of a venue that trades fractions: trades and quotes of BTCUSDT against facts that others computed."""
+"""A real session of a venue with fractional trades: trades and quotes of BTCUSDT compared with published facts."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ def exact(scaled: int | None) -> Decimal:
 
 
 @pytest.mark.spec("DAY-9")
-def test_every_trade_and_quote_keeps_its_digits_and_the_day_adds_up() -> None:
+def test_every_trade_and_quote_keeps_its_digits_and_the_day_is_correct() -> None:
     told = json.loads((DATA / "facts.json").read_text())["tabular"]["files"][
         "crypto_binance/spot_btcusdt_20240808.jsonl.gz"
     ]

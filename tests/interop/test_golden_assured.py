@@ -1,4 +1,5 @@
-"""Data frames of assured messaging do not change; they are read here from docs/reference/protocol/assured.md alone."""
+"""Data frames of assured messaging do not change; the decoder is written from docs/reference/protocol/assured.md
+alone."""
 
 from pathlib import Path
 from typing import Any
@@ -114,21 +115,21 @@ def golden(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_the_bytes_are_the_golden_ones(name: str) -> None:
+def test_encoded_frames_equal_the_golden_ones(name: str) -> None:
     assert FRAMES[name][0].hex() == golden(name).hex()
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_a_frame_is_what_the_document_says(name: str) -> None:
+def test_a_frame_has_the_documented_fields(name: str) -> None:
     assert assured_decoder.decode(golden(name)) == [FRAMES[name][2]]
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_a_golden_frame_is_understood(name: str) -> None:
+def test_a_golden_frame_is_decoded(name: str) -> None:
     assert decode_frames(golden(name)) == [FRAMES[name][1]]
 
 
-def test_the_structs_are_the_bytes() -> None:
+def test_the_structs_match_the_bytes() -> None:
     assert _layout.sizes() == {
         "publish": 24, "published": 24, "acknowledge": 8, "run": 24, "deliver": 8, "delivered": 56, "settle": 16,
         "credit": 16, "records": 16, "together": 8, "spliced": 8, "piece": 16,
@@ -216,14 +217,14 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
     ),
     "stepped_down": (SteppedDown(4, "10.0.0.2:7460"), {"epoch": 4, "place": "10.0.0.2:7460"}),
 }  # fmt: skip
-"""By type: the message, and what an independent reader finds in it."""
+"""By type: the message, and the fields that an independent reader finds in it."""
 
 
-def test_a_flow_is_closed_as_clients_did_that_say_nothing_of_what_was_read() -> None:
+def test_a_flow_can_be_closed_without_a_report_of_read_messages() -> None:
     said = bytes.fromhex("83a474797065aa636c6f73655f666c6f77a66e756d62657204a668616e646c6508")
     assert ASSURED.decode(said) == CloseFlow(4, 8)
     assert ASSURED.encode(CloseFlow(4, 8), MESSAGE_SIZE_MAX) == said
 
 
-def test_control_messages_are_the_golden_ones() -> None:
+def test_control_messages_equal_the_golden_ones() -> None:
     check_golden(ASSURED, Message, MESSAGES, GOLDEN / "control.txt", MESSAGE_SIZE_MAX)

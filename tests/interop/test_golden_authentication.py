@@ -1,4 +1,4 @@
-"""The authentication trailer's bytes do not change, and code of its own reads them."""
+"""The authentication trailer's bytes do not change, and independent code reads them."""
 
 import hashlib
 import hmac
@@ -37,7 +37,7 @@ def authenticator() -> Authenticator:
 
 @pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize("packet", PACKETS)
-def test_the_golden_trailers_are_made_and_accepted(packet: str) -> None:
+def test_the_golden_trailers_are_written_and_accepted(packet: str) -> None:
     data, trailer = golden(packet), golden(f"trailers/{packet}")
     assert authenticator().trailer(data) == trailer
     checked = authenticator().check(data + trailer, ("10.0.0.1", 1))
@@ -46,7 +46,7 @@ def test_the_golden_trailers_are_made_and_accepted(packet: str) -> None:
 
 @pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize("packet", PACKETS)
-def test_an_independent_implementation_makes_the_same_trailers(packet: str) -> None:
+def test_an_independent_implementation_writes_the_same_trailers(packet: str) -> None:
     data, trailer = golden(packet), golden(f"trailers/{packet}")
     head = struct.pack("<2sBBI", b"AT", 1, 0, 5)
     assert trailer == head + packet_tag(data + head, derived(ISSUED.key))

@@ -60,17 +60,17 @@ MADE: dict[str, Any] = {
 }
 
 
-def test_every_golden_file_has_its_maker() -> None:
+def test_every_golden_file_has_a_generator() -> None:
     assert {path.stem for path in GOLDEN.glob("*.hex")} == set(MADE)
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_the_encoder_makes_the_golden_bytes(name: str) -> None:
+def test_encoded_frames_equal_the_golden_ones(name: str) -> None:
     assert [data.hex() for data in MADE[name]()] == [data.hex() for data in golden(name)]
 
 
 @pytest.mark.spec("OPS-2")
-def test_the_golden_handshake_means_what_it_should() -> None:
+def test_the_golden_handshake_has_the_expected_fields() -> None:
     frames = golden("control_handshake")
     hello, answer, client_proof, server_proof = (
         control_decoder.message(control_decoder.frames(frame)[0]) for frame in frames
@@ -90,8 +90,8 @@ def test_the_golden_registration_has_the_keys_of_its_datagrams() -> None:
     assert PROTOCOL.version == (2, 0)
 
 
-def test_the_golden_handshake_opens_a_session_of_today() -> None:
-    """What the previous version sent is understood; replaced only when a major version is."""
+def test_the_golden_handshake_opens_a_session_of_the_current_version() -> None:
+    """The bytes of the previous version are accepted; they are replaced only with a new major version."""
     hello, _, proof, _ = golden("control_handshake")
     server = session("server", secret=Secret(KEY))
     server.handle(Connected(), 0)
@@ -102,7 +102,7 @@ def test_the_golden_handshake_opens_a_session_of_today() -> None:
     assert server.handle(Close(), 0) == []
 
 
-def test_the_golden_frames_and_clock_packets_mean_what_they_should() -> None:
+def test_the_golden_frames_and_clock_packets_have_the_expected_fields() -> None:
     empty, abc, goodbye = (control_decoder.frames(data)[0] for data in golden("frames"))
     assert (empty, abc) == (b"", b"abc")
     assert control_decoder.message(goodbye) == {"type": "goodbye", "reason": "done"}

@@ -1,4 +1,4 @@
-"""The bytes of the engine's events do not change: both decoders read the golden block, and what is written today."""
+"""The bytes of the engine's events do not change: both decoders read the golden block, and the encoder writes it."""
 
 import struct
 from pathlib import Path
@@ -39,11 +39,11 @@ def written() -> bytes:
     )
 
 
-def test_what_is_written_is_the_golden_block() -> None:
+def test_the_encoder_writes_the_golden_block() -> None:
     assert written() == bytes.fromhex(GOLDEN.read_text())
 
 
-def test_the_golden_block_is_read_by_both() -> None:
+def test_both_decoders_read_the_golden_block() -> None:
     block = bytes.fromhex(GOLDEN.read_text())
     assert decode_events(block) == EVENTS
     ours = read_events(block)

@@ -69,7 +69,7 @@ def test_the_independent_decoder_reads_the_golden_files() -> None:
 
 
 @pytest.mark.parametrize("preallocate_bytes", [0, 65_536])
-def test_the_independent_decoder_reads_what_the_writer_wrote(tmp_path: Path, preallocate_bytes: int) -> None:
+def test_the_independent_decoder_reads_files_of_the_writer(tmp_path: Path, preallocate_bytes: int) -> None:
     config = JournalConfig(segment_bytes=4_096, preallocate_bytes=preallocate_bytes)
     payloads = [bytes([number]) * (number * 7 % 300) for number in range(1, 101)]
     journal = JournalWriter.open(tmp_path, config)
@@ -98,8 +98,8 @@ def check(path: Path, payloads: list[bytes]) -> None:
     assert [each.sequence for each in journal_decoder.decode_oldest((path / OLDEST_NAME).read_bytes())] == [1]
 
 
-def test_the_layout_is_the_documents(project: Path) -> None:
-    """Offsets that the document's tables give are those of the code."""
+def test_the_layout_is_the_documented_one(project: Path) -> None:
+    """The code has the offsets of the document's tables."""
     text = (project / "docs" / "reference" / "protocol" / "journal.md").read_text()
     for name, at in (
         ("nonce", layout.SEGMENT_NONCE_AT),

@@ -1,4 +1,5 @@
-"""The log of a message router does not change on disk; it is read here from protocol/assured.md alone (REPL-1)."""
+"""The log of a message router does not change on disk; the decoder is written from protocol/assured.md alone
+(REPL-1)."""
 
 import hashlib
 from pathlib import Path
@@ -17,7 +18,7 @@ PUBLISHER_DIGEST = "1bc0aeff91dfbd2b62d893010926e9af0fe8ed265859b92a168e7cdd1d39
 
 
 def recorded() -> list[bytes]:
-    """A session that has every kind of record but MOVED."""
+    """A session with every kind of record except MOVED."""
     router = Router(queue("a", "orders.>"), queue("b", "orders.x"), queue("c", "orders.x", deliveries_max=3))
     router.link(1)
     handle = router.publisher(1)
@@ -39,7 +40,7 @@ def of_kind(records: list[bytes], kind: str) -> list[bytes]:
     return [each for each in records if log_decoder.decode(each)["kind"] == kind]
 
 
-def test_records_are_the_bytes_they_were() -> None:
+def test_encoded_records_equal_the_golden_ones() -> None:
     records = recorded()
     assert len(GOLDEN) == 7
     assert all(map(is_record, records))
@@ -48,7 +49,7 @@ def test_records_are_the_bytes_they_were() -> None:
     assert hashlib.sha256(of_kind(records, "publisher")[0]).hexdigest() == PUBLISHER_DIGEST
 
 
-def test_records_say_what_the_document_says() -> None:
+def test_records_have_the_documented_fields() -> None:
     records = recorded()
     found: dict[str, Any] = {kind: log_decoder.decode(of_kind(records, kind)[0]) for kind in (*GOLDEN, "publisher")}
     said = found["message"]
@@ -71,7 +72,7 @@ def test_records_say_what_the_document_says() -> None:
     assert names == ["dead", "a", "b", "c"]
 
 
-def test_no_damaged_record_is_taken_for_one() -> None:
+def test_a_damaged_record_is_never_accepted() -> None:
     for record in recorded():
         for size in range(len(record)):
             assert not is_record(record[:size])

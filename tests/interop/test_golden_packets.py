@@ -108,18 +108,18 @@ def _flushed(packer: Packer) -> list[bytes]:
 
 
 def golden(name: str) -> list[bytes]:
-    """The packets of a golden file: hexadecimal, a blank line between two packets, # before a remark."""
+    """The packets of a golden file: hexadecimal digits, a blank line between two packets, # before a comment."""
     text = re.sub("#.*", "", (GOLDEN / f"{name}.hex").read_text())
     return [bytes.fromhex(packet) for packet in re.split(r"\n\s*\n", text) if packet.strip()]
 
 
-def test_every_golden_file_has_its_maker() -> None:
+def test_every_golden_file_has_a_generator() -> None:
     assert {path.stem for path in GOLDEN.glob("*.hex")} == set(PACKETS)
 
 
 @pytest.mark.spec("FILT-1")
 @pytest.mark.parametrize("name", PACKETS)
-def test_the_encoder_makes_the_golden_bytes(name: str) -> None:
+def test_the_encoder_writes_the_golden_bytes(name: str) -> None:
     assert [packet.hex() for packet in PACKETS[name]()] == [packet.hex() for packet in golden(name)]
 
 
@@ -136,7 +136,7 @@ def test_both_decoders_read_the_same(name: str) -> None:
         ] == theirs.messages
 
 
-def test_what_the_golden_packets_say() -> None:
+def test_the_golden_packets_have_the_expected_fields() -> None:
     (single,) = map(packet_decoder.decode, golden("single_message"))
     assert single.messages == [packet_decoder.Message("md.us.eq.AAPL.quote", b"101.25", 0, 3, 2, {})]
     (several,) = map(packet_decoder.decode, golden("several_messages"))
@@ -164,7 +164,7 @@ def test_golden_fragments_join_to_the_message() -> None:
     assert b"".join(part.payload for part in parts) == CONTENT
 
 
-def test_the_extensions_mean_what_was_put_in() -> None:
+def test_the_extensions_have_the_encoded_values() -> None:
     (data,) = golden("all_extensions")
     extensions = decode(data)[0].extensions
     assert decode_origin(extensions[Extension.ORIGIN]) == ORIGIN

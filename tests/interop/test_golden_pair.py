@@ -64,9 +64,9 @@ LEASE_MESSAGES = {
 }
 
 
-def test_messages_of_a_pair_are_the_golden_ones() -> None:
+def test_messages_of_a_pair_equal_the_golden_ones() -> None:
     check_golden(PAIR, pair_protocol.Message, PAIR_MESSAGES, GOLDEN / "pair.txt", pair_protocol.MESSAGE_SIZE_MAX)
 
 
-def test_messages_of_voters_are_the_golden_ones() -> None:
+def test_messages_of_voters_equal_the_golden_ones() -> None:
     check_golden(LEASE, lease_protocol.Message | LeaseTerms, LEASE_MESSAGES, GOLDEN / "lease.txt", 1_024)

@@ -1,4 +1,4 @@
-"""Frames between the routers of a pair do not change; they are read here from protocol/assured.md alone."""
+"""Frames between the routers of a pair do not change; the decoder is written from protocol/assured.md alone."""
 
 from functools import cache
 from pathlib import Path
@@ -23,8 +23,8 @@ CONTENT = bytes(range(64))
 
 @cache
 def said() -> dict[str, bytes]:
-    """The first frame of each kind that two routers say: after a message and a transaction the link is lost, and comes
-    again without what was published meanwhile."""
+    """The first frame of each kind that two routers send: after a message and a transaction the link is lost, and
+    reconnected without the messages published in between."""
     heard: list[bytes] = []
 
     class Listening(Router):
@@ -59,11 +59,11 @@ def test_every_kind_has_its_golden_bytes() -> None:
 
 
 @pytest.mark.parametrize("kind", GOLDEN)
-def test_frames_are_the_bytes_they_were(kind: str) -> None:
+def test_encoded_frames_equal_the_golden_ones(kind: str) -> None:
     assert said()[kind].hex() == GOLDEN[kind].hex()
 
 
-def test_lists_say_what_the_document_says() -> None:
+def test_lists_have_the_documented_fields() -> None:
     ids = [BASE + each for each in (1, 2, 3, 4)]
     assert peer_decoder.decode(GOLDEN["live"]) == {"kind": "live", "flags": 0, "number": 2, "ids": ids}
     assert peer_decoder.decode(GOLDEN["missing"]) == {"kind": "missing", "flags": 1, "number": 2, "ids": ids[3:]}
@@ -77,7 +77,7 @@ def test_lists_say_what_the_document_says() -> None:
 
 
 @pytest.mark.spec("REPL-10")
-def test_a_spliced_frame_says_what_the_document_says() -> None:
+def test_a_spliced_frame_has_the_documented_fields() -> None:
     together, forgotten, spliced = (peer_decoder.decode(GOLDEN[each]) for each in ("together", "forgotten", "spliced"))
     assert (together["flags"], together["number"]) == (0, 1)
     (published,) = assured_decoder.decode(len(together["data"]).to_bytes(4, "little") + together["data"])
@@ -92,7 +92,7 @@ def test_a_spliced_frame_says_what_the_document_says() -> None:
 
 
 @pytest.mark.spec("REPL-4")
-def test_what_is_to_be_matched_has_the_mark_of_its_endpoint() -> None:
+def test_a_message_to_be_matched_has_the_digest_of_its_endpoint() -> None:
     together, spliced = peer_decoder.decode(GOLDEN["together"]), peer_decoder.decode(GOLDEN["spliced"])
     joined = peer_decoder.join(spliced, {1: together["data"]})
     (transaction,) = peer_decoder.decode(joined)["records"]
@@ -100,7 +100,7 @@ def test_what_is_to_be_matched_has_the_mark_of_its_endpoint() -> None:
     assert int.from_bytes(joined[16 + 32 + 60 :][:4], "little") == peer_decoder.mark(2)
 
 
-def test_golden_frames_of_a_transaction_are_understood() -> None:
+def test_golden_frames_of_a_transaction_are_decoded() -> None:
     held = HeldTransactions()
     held.together(GOLDEN["together"])
     together = peer_decoder.decode(GOLDEN["together"])

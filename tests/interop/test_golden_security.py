@@ -1,4 +1,4 @@
-"""Tokens, proofs and sealed payloads as they were published, read by code that shares nothing with the product."""
+"""Tokens, proofs and sealed payloads in their published form, decoded without code of the product."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The bytes in shared memory do not change: both decoders read the golden segments, and what is written today."""
+"""The bytes in shared memory do not change: both decoders read the golden segments, and the writers write them."""
 
 import struct
 from pathlib import Path
@@ -18,7 +18,7 @@ def golden(name: str) -> bytes:
     return bytes.fromhex((GOLDEN / f"{name}.hex").read_text())
 
 
-def test_the_golden_ring_is_read_by_both() -> None:
+def test_both_decoders_read_the_golden_ring() -> None:
     data = golden("ring")
     ring = segment_decoder.decode_ring(data)
     assert (ring.capacity, ring.event_size_max, ring.token, ring.end) == (256, 24, TOKEN, "closed")
@@ -27,8 +27,8 @@ def test_the_golden_ring_is_read_by_both() -> None:
         assert list(reader) == PAYLOADS
 
 
-def test_what_the_ring_writer_writes_is_the_golden_ring() -> None:
-    """But for the token, which is random, and the checksums over it."""
+def test_the_ring_writer_writes_the_golden_ring() -> None:
+    """Except for the token, which is random, and its checksums."""
     with RingWriter.create(256, 24) as writer:
         (start,) = struct.unpack_from("<I", contents(writer.segment)[0], 24)
         assert segment_decoder.decode_ring(contents(writer.segment)[0]).end == "blank"
@@ -40,7 +40,7 @@ def test_what_the_ring_writer_writes_is_the_golden_ring() -> None:
     assert doorbell == bytes(4)
 
 
-def test_the_golden_region_is_read_by_both() -> None:
+def test_both_decoders_read_the_golden_region() -> None:
     data = golden("region")
     expected = [None, Record(4, (5, 6, ISSUED_NS), [(2, b"b" * 8), (4, b"c" * 16), (4, b"a" * 8)])]
     assert segment_decoder.decode_region(data) == expected
@@ -53,7 +53,7 @@ def test_the_golden_region_is_read_by_both() -> None:
         assert (record.started_ns, record.finished_ns, record.issued_ns) == (5, 6, ISSUED_NS)
 
 
-def test_a_withdrawn_record_is_told_by_both() -> None:
+def test_both_decoders_report_a_withdrawn_record() -> None:
     data = bytearray(golden("region"))
     data[-(len(data) - 128) // 2 + 39] |= 0x80
     (record,) = segment_decoder.decode_region(bytes(data))[1:]
@@ -65,8 +65,8 @@ def test_a_withdrawn_record_is_told_by_both() -> None:
         assert (found.is_withdrawn, found.merged) == (True, 0)
 
 
-def test_what_the_region_writer_writes_is_the_golden_region() -> None:
-    """But for the time of the write, and the checksum over it."""
+def test_the_region_writer_writes_the_golden_region() -> None:
+    """Except for the time of the write, and its checksum."""
     with RegionWriter.create(2, [8, 16, 8]) as writer:
         writer.write(1, b"b" * 8)
         writer.write(1, b"c" * 16 + b"a" * 8, first_part=1, started_ns=5, finished_ns=6)

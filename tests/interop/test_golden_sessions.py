@@ -1,4 +1,5 @@
-"""The frames in which a session's events come do not change: read here by docs/reference/protocol/sessions.md alone."""
+"""The frames of a session's events do not change; the decoder is written from docs/reference/protocol/sessions.md
+alone."""
 
 import socket
 import struct
@@ -18,7 +19,7 @@ FRAMINGS = {"websocket": Framing.WEBSOCKET_MESSAGE, "control": Framing.EVENTS_ME
 
 
 def frames(framing: Framing, *updates: int) -> list[bytes]:
-    """What comes out of a socket: the answer to a subscription, then each of so many updates in one go."""
+    """The output of a socket: the answer to a subscription, then this many updates, each in one write."""
     core = engine()
     buffer, _ = buffer_consumer(core, 0, "md.>")
     session_sender = SessionSender(1, 1, gather_ns=0, words_size_max=1_024)

@@ -1,4 +1,5 @@
-"""The bytes of a state image never change: golden chunks, an independent decoder, and a digest computed by the twin."""
+"""The bytes of a state image never change: golden chunks, an independent decoder, and digests of a reference in
+Python."""
 
 import struct
 from pathlib import Path
@@ -31,7 +32,7 @@ def state() -> ConversionState:
 
 
 def chunks() -> list[bytes]:
-    """In three chunks; without the shards that are empty."""
+    """In three chunks; without empty shards."""
     image = state().begin_image(ConversionState(LIMITS).unit_digests())
     return list(iter(lambda: image.chunk(260), b""))
 

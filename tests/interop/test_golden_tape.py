@@ -1,4 +1,4 @@
-"""A tape's bytes, as they were written down once, read by code that shares nothing with the product."""
+"""The bytes of a tape do not change: a golden file, decoded without code of the product."""
 
 import struct
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def entries(tape: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
         tape = tape[24 + size :]
 
 
-def test_the_bytes_are_those_written_down() -> None:
+def test_encoded_bytes_equal_the_golden_ones() -> None:
     batch = SourceBatch()
     batch.point_at(b"ABC")
     batch.append(7, 0, 2, 31_604_736)

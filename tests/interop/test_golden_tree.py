@@ -1,4 +1,4 @@
-"""Blocks, packets and control messages of a distribution tree do not change; they are read here from
+"""Blocks, packets and control messages of a distribution tree do not change; the decoder is written from
 docs/reference/protocol/tree.md alone."""
 
 import struct
@@ -83,11 +83,11 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_the_bytes_are_the_golden_ones(name: str) -> None:
+def test_encoded_blocks_equal_the_golden_ones(name: str) -> None:
     assert BLOCKS[name]().hex() == (GOLDEN / f"{name}.hex").read_text().replace("\n", "")
 
 
-def test_a_publisher_s_block_is_what_the_document_says() -> None:
+def test_a_block_of_a_publisher_has_the_documented_fields() -> None:
     block = decode_block(bytes.fromhex((GOLDEN / "published.hex").read_text()))
     assert (block.kind, block.leg) == (2, 0)
     assert [(each.publisher_id, each.group, each.sequence) for each in block.packets] == [
@@ -96,7 +96,7 @@ def test_a_publisher_s_block_is_what_the_document_says() -> None:
 
 
 @pytest.mark.parametrize(("name", "leg"), [("live", 0), ("leg", 9)])
-def test_a_stream_s_block_is_what_the_document_says(name: str, leg: int) -> None:
+def test_a_block_of_a_stream_has_the_documented_fields(name: str, leg: int) -> None:
     block = decode_block(bytes.fromhex((GOLDEN / f"{name}.hex").read_text()))
     assert (block.kind, block.leg) == (1, leg)
     assert [(each.publisher_id, each.group, each.epoch, each.sequence) for each in block.packets] == [
@@ -109,7 +109,7 @@ def test_a_stream_s_block_is_what_the_document_says(name: str, leg: int) -> None
         assert struct.unpack("<IQQ", message.extensions[7]) == (0, PUBLISHER_ID, number)
 
 
-def test_the_golden_blocks_are_taken() -> None:
+def test_the_golden_blocks_are_accepted() -> None:
     fanout = Fanout(TREE_ID)
     fanout.open_stream(2, term=3, last=40)
     fanout.open_link(1, brings=Brings.PACKETS | Brings.PUBLISHED)
@@ -164,8 +164,8 @@ MESSAGES: dict[str, tuple[Message, dict[str, Any]]] = {
         {"code": "not-root", "reason": "publishers go to the root", "number": 0, "place": "10.0.0.9:7420"},
     ),
 }  # fmt: skip
-"""By type: the message, and what an independent reader finds in it."""
+"""By type: the message, and the fields that an independent reader finds in it."""
 
 
-def test_control_messages_are_the_golden_ones() -> None:
+def test_control_messages_equal_the_golden_ones() -> None:
     check_golden(TREE, Message, MESSAGES, GOLDEN / "control.txt", MESSAGE_SIZE_MAX)

@@ -1,4 +1,4 @@
-"""Reads a model in band with code independent of the product, written from protocol/packet.md and models.md alone."""
+"""Decodes a model in band with independent code, written from protocol/packet.md and models.md alone."""
 
 import tomllib
 
@@ -15,7 +15,7 @@ CONTINUATION, MORE = 1, 2
 
 
 @pytest.mark.spec("ADM-6")
-def test_the_head_of_a_stream_is_its_models() -> None:
+def test_a_stream_starts_with_its_models() -> None:
     models = [shipped("quote"), shipped("status"), shipped("trade")]
     outbound = Outbound(Publisher(7, 1, PublisherConfig()), Channel(), None, now_ns=0, models=ModelsInBand(models, 10))
     outbound.tick(1)

@@ -1,4 +1,4 @@
-"""Books rebuilt from real order flow equal the books that others made of it."""
+"""Books rebuilt from real order flow equal the books of other sources."""
 
 import csv
 import gzip
@@ -28,7 +28,7 @@ def price(text: str) -> int:
     return int(Decimal(text) * 10**8)
 
 
-# Order by order, from a vendor that gives both the orders and the ten best levels
+# Order by order, from a vendor that supplies both the orders and the ten best levels
 
 
 def vendor_book(row: dict[str, str]) -> list[list[tuple[int, int, int]]]:
@@ -40,10 +40,10 @@ def vendor_book(row: dict[str, str]) -> list[list[tuple[int, int, int]]]:
 
 
 @pytest.mark.spec("FEED-9")
-def test_orders_of_a_day_make_the_vendors_ten_levels(samples: Path) -> None:
-    """R clears the book, A adds, C takes away; T and F only tell of an execution, whose C follows.
+def test_orders_of_a_day_give_the_vendors_ten_levels(samples: Path) -> None:
+    """R clears the book, A adds, C removes; T and F only report an execution, whose C follows.
 
-    The vendor's rows are those that changed the ten best levels; a trade's row has the book after its C.
+    The vendor has a row for each change of the ten best levels; a trade's row has the book after its C.
     """
     orders = rows(samples / "mbo_mbp_csv" / "XNAS_ARL_20250717_mbo_first_rows.csv.gz")
     books = rows(samples / "mbo_mbp_csv" / "XNAS_ARL_20250717_mbp10_first_rows.csv.gz")
@@ -55,7 +55,7 @@ def test_orders_of_a_day_make_the_vendors_ten_levels(samples: Path) -> None:
         depth = change_book(state, arl, row)
         traded = (row["sequence"], "T", "0") in expected
         if row["action"] in "TF" or (traded and row["action"] == "C"):
-            key = (row["sequence"], "T", "0")  # compared when all of the trade has come
+            key = (row["sequence"], "T", "0")  # compared when the trade is complete
             if after["sequence"] == row["sequence"]:
                 continue
         else:
@@ -65,9 +65,9 @@ def test_orders_of_a_day_make_the_vendors_ten_levels(samples: Path) -> None:
             met[key[1]] += 1
         else:
             assert depth is not None, row
-            assert depth >= LEVELS, f"the vendor saw no change by {row}"
+            assert depth >= LEVELS, f"the vendor has no change for {row}"
     last = int(orders[-1]["sequence"])
-    assert all(int(sequence) > last for sequence, _, _ in expected), "a row of the vendor that was not met"
+    assert all(int(sequence) > last for sequence, _, _ in expected), "a row of the vendor without a match"
     assert met == {"R": 1, "A": 560, "C": 463, "T": 16}
 
 
@@ -99,7 +99,7 @@ def itch_messages(path: Path) -> Iterator[bytes]:
 
 
 def change_itch(state: ConversionState, message: bytes) -> Any:
-    """The few types of the sample, read here by hand."""
+    """The few message types of the sample, decoded here by hand."""
     kind, reference = message[:1], int.from_bytes(message[11:19], "big")
     if kind in b"AF":
         side, shares, symbol, ticks = struct.unpack_from(">cI8sI", message, 19)
@@ -122,7 +122,7 @@ def change_itch(state: ConversionState, message: bytes) -> Any:
 
 
 def given_sides(row: dict[str, str]) -> list[dict[int, int]]:
-    """Size by price, of the ten levels that are given."""
+    """Size by price, of the ten levels in the file."""
     return [
         {
             price(row[f"{side}_price_{level}"]): int(float(row[f"{side}_size_{level}"]))
@@ -134,7 +134,7 @@ def given_sides(row: dict[str, str]) -> list[dict[int, int]]:
 
 
 def visible(prices: dict[int, int], at: int, side: int) -> bool:
-    """Whether a level at this price would be among those that are given."""
+    """True if a level at this price would be in the file."""
     return min(prices) <= at if side == Side.BID else at <= max(prices)
 
 
@@ -148,8 +148,8 @@ def sizes(state: ConversionState, at: set[int]) -> dict[tuple[int, int], int]:
 
 
 @pytest.mark.spec("FEED-4")
-def test_changes_by_orders_of_the_slice_are_those_of_the_given_book(samples: Path) -> None:
-    """Orders from before the slice are unknown, and counted; every other change is the given one, to the share."""
+def test_changes_by_orders_of_the_slice_equal_those_of_the_given_book(samples: Path) -> None:
+    """Orders from before the slice are unknown, and counted; every other change matches exactly, to the share."""
     messages = list(itch_messages(samples / "itch" / NAME.format("all")))
     events = rows(samples / "itch" / "aapl_20190130_0930_events_book10_rows00001-05000.csv.gz")
     assert len(messages) == len(events) == 5000
@@ -178,7 +178,7 @@ def test_changes_by_orders_of_the_slice_are_those_of_the_given_book(samples: Pat
 
 @pytest.mark.spec("FEED-4")
 @pytest.mark.parametrize("part", ["all", "closed"])
-def test_books_and_volume_are_those_of_other_readers(samples: Path, part: str) -> None:
+def test_books_and_volume_equal_those_of_other_readers(samples: Path, part: str) -> None:
     fact = facts(samples, part)
     state = ConversionState()
     executed = 0
@@ -197,5 +197,5 @@ def test_books_and_volume_are_those_of_other_readers(samples: Path, part: str) -
 
 
 def facts(samples: Path, part: str) -> dict[str, Any]:
-    """What other readers made of a file."""
+    """The results of other readers for a file."""
     return json.loads((samples / "facts.json").read_text())["itch"]["files"][f"itch/{NAME.format(part)}"]

@@ -1,4 +1,5 @@
-"""Real feeds in slices: every message is, byte by byte, the one that a live adapter publishes for the same input."""
+"""Real feeds in slices: every message equals, byte by byte, the one that a live adapter publishes for the same
+input."""
 
 import csv
 import gzip
@@ -35,7 +36,7 @@ FILES = [
 
 
 def as_feed(path: Path, directory: Path) -> Path:
-    """Files that no reader knows as they are, as lines that the tables of this test read."""
+    """Files in formats without a reader, as lines that the tables of this test read."""
     if path.suffix == ".zip":
         symbol = path.name.partition("_")[0].upper()
         with zipfile.ZipFile(path) as archive:
@@ -71,7 +72,7 @@ def nanoseconds(text: str) -> int:
 
 
 def published(path: Path, conversion: Conversion) -> list[Message]:
-    """What an adapter publishes: its stream's flow, told what an adapter's input tells it."""
+    """The messages that an adapter publishes: its stream's flow, driven by an adapter's input."""
     day = conversion.day()
     plan = conversion.load()[1]
     converter = Converter(plan, conversion.stream_id, trading_date=day)
@@ -96,7 +97,7 @@ def published(path: Path, conversion: Conversion) -> list[Message]:
 
 @pytest.mark.spec("PIPE-3", "PIPE-4")
 @pytest.mark.parametrize(("table", "name", "day"), FILES, ids=[name.rpartition("/")[2] for _, name, _ in FILES])
-def test_slices_are_what_an_adapter_publishes(samples: Path, tmp_path: Path, table: str, name: str, day: str) -> None:
+def test_slices_give_the_messages_of_an_adapter(samples: Path, tmp_path: Path, table: str, name: str, day: str) -> None:
     path = as_feed(samples / name, tmp_path)
     conversion = Conversion(table, trading_date=day)
     expected = published(path, conversion)

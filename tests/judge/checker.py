@@ -21,7 +21,7 @@ DEAD = "dead"
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """The promises of the routers that the history is from."""
+    """The promises of the routers that wrote the history."""
 
     wants: dict[str, frozenset[str]]
     """By endpoint: the first levels of its topics."""
@@ -96,7 +96,7 @@ class _Judge:
         yield from self._consumed_twice()
         yield from self._lost()
 
-    # What came
+    # Deliveries
 
     def _without_publisher(self) -> Iterator[str]:
         for endpoint, key in self.deliveries:
@@ -122,8 +122,8 @@ class _Judge:
                 yield f"{endpoint} delivered {key} again and did not say so"
 
     def _disordered(self) -> Iterator[str]:
-        """At an exclusive endpoint messages of a publisher are seen for the first time in its order; at a shared one,
-        those that come for the first time over one flow. Messages that wanted different things are different."""
+        """At an exclusive endpoint the first deliveries of a publisher's messages are in its order; at a shared one,
+        the first deliveries over each flow. Messages with different protections have no order."""
         highest: dict[tuple[str, str, str], tuple[int, str]] = {}
         seen: set[tuple[str, str]] = set()
         in_order = sorted((each for found in self.deliveries.values() for each in found), key=lambda each: each.at)
@@ -156,12 +156,12 @@ class _Judge:
                 why = "was rolled back" if transaction.outcome else "was never committed"
                 yield f"{there[0]} was delivered, and its transaction {name} {why}"
                 continue
-            for key in transaction.published:  # it was committed, whether somebody was told or not
+            for key in transaction.published:  # it was committed, whether the client was informed or not
                 if missing := self._wanting(key) - self._places_of(key):
                     yield f"of transaction {name} {there[0]} was delivered, and {key} not by {min(missing)}"
 
     def _is_judged(self, transaction: _Transaction) -> bool:
-        """Where routers are replaced by force, what only one of them had may be half delivered when it goes."""
+        """Where routers are replaced by force, messages on only one of them may be half delivered when it fails."""
         wanted = {self.published[key].wanted for key in transaction.published}
         return self.rules.firm >= ACKNOWLEDGED or wanted == {"synchronous"}
 
@@ -183,7 +183,7 @@ class _Judge:
         """The client was informed of the rollback, or never requested the commit."""
         return transaction.outcome == "rolled back" or not transaction.was_asked
 
-    # What did not come
+    # Missing deliveries
 
     def _lost(self) -> Iterator[str]:
         for key, message in self.published.items():
@@ -230,10 +230,10 @@ class _Judge:
         return {name for name, levels in self.rules.wants.items() if level in levels}
 
     def _places_of(self, key: str) -> set[str]:
-        """Endpoints that delivered it."""
+        """Endpoints that delivered the message."""
         return {endpoint for endpoint in (*self._wanting(key), DEAD) if (endpoint, key) in self.deliveries}
 
 
 def violations(history: Iterable[AnyLine], rules: Rules) -> list[str]:
-    """Empty: everything was kept."""
+    """The violations; empty if every promise was kept."""
     return list(_Judge(history, rules).violations())

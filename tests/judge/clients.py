@@ -1,7 +1,7 @@
 """A process of clients of message routers: `python -m judge.clients ORDERS`, in JSON.
 
-Lines of its input: `drain`, from now on everything that comes is acknowledged; `finish`, it ends when what it has begun
-is done. It ends with its input, too, and with status 1 when a client meets what it does not expect.
+Lines of its input: `drain`: from now on every delivery is acknowledged; `finish`: end when all begun work is done. The
+process also ends with its input, and with status 1 when a client meets an unexpected result.
 """
 
 import os
@@ -40,7 +40,7 @@ PUBLISHERS: dict[str, tuple[Wanted, ...]] = {
 
 
 def all_orders(access: Access, seed: int, transacting: tuple[Wanted, Wanted]) -> list[Orders]:
-    """Three processes: one publishes, two consume, and transact with what they `transacting` want."""
+    """Three processes: one publishes, two consume, and transact with the protections `transacting`."""
     left = {"orders-a": "orders", "audit-a": "audit"}
     right = {"orders-b": "orders", "audit-b": "audit", "fills": FILLS, "dead": DEAD}
     return [
@@ -80,7 +80,7 @@ def main() -> None:
             for worker in workers:
                 worker.join()
             return
-    os._exit(1)  # whoever started it is gone
+    os._exit(1)  # the parent process is gone
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Processes of clients (clients.py), which can be killed and started anew; each life writes a history of its own."""
+"""Processes of clients (clients.py), which can be killed and restarted; each run writes a separate history."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 
 
 class Crew:
-    """`orders` says who is in it; on another host, if `entered` leads there."""
+    """`orders` names the clients; on another host, if `entered` leads there."""
 
     def __init__(self, orders: Orders, directory: Path, entered: Entered = contextlib.nullcontext) -> None:
         self.name = orders.name
@@ -52,7 +52,7 @@ class Crew:
         self._end()
 
     def drain(self) -> None:
-        """From now on everything that comes is acknowledged."""
+        """From now on every delivery is acknowledged."""
         self._is_draining = True
         self._tell("drain")
 
@@ -61,7 +61,7 @@ class Crew:
         assert self._end() == 0, self._errors.read_text()
 
     def check(self) -> None:
-        """Fails if it has met something that clients do not expect."""
+        """Fails if a client met an unexpected result."""
         if not self._is_killed and self._process.poll() is not None:
             raise AssertionError(f"{self.name} ended: {self._errors.read_text()}")
 
@@ -71,7 +71,7 @@ class Crew:
         self._end()
 
     def _end(self) -> int:
-        """Its exit status, once it has ended."""
+        """The exit status of the ended process."""
         status = self._process.wait(PATIENCE_SECONDS)
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):

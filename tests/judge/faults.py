@@ -1,5 +1,4 @@
-"""What happens to message routers and their clients while they are judged: they are killed, paused, cut off, and have
-no room on the disk."""
+"""Faults of message routers and their clients under test: kills, pauses, partitions, and full disks."""
 
 import os
 import resource
@@ -16,7 +15,7 @@ LIMIT_BYTES = 16_384
 
 
 class Target(Protocol):
-    """A process that can be killed and started again: of a router, a witness or clients."""
+    """A process that can be killed and restarted: a router, a witness or clients."""
 
     @property
     def pid(self) -> int: ...
@@ -27,7 +26,7 @@ class Target(Protocol):
 
 
 class Fault:
-    """From begin() to end(); `name` says what, and to whom."""
+    """A fault from begin() to end(); `name` describes the fault and its target."""
 
     name: str
 
@@ -63,7 +62,7 @@ class Paused(Fault):
 
 
 class Full(Fault):
-    """The limit on the size of its files cuts a write in the middle, as a full disk may."""
+    """The limit on the size of its files truncates a write, like a full disk."""
 
     def __init__(self, target: Target, name: str) -> None:
         self.name = f"{name} full"
@@ -83,7 +82,7 @@ class Full(Fault):
 
 
 class CutOff(Fault):
-    """Nothing passes the relay, in either direction."""
+    """The relay forwards nothing, in either direction."""
 
     name = "cut off"
 

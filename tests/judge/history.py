@@ -1,8 +1,8 @@
-"""What clients did and what they were told, one line each, in the order in which it happened.
+"""The calls of clients and their results, one line each, in the order of events.
 
-A line is written before a client calls something, and another when it knows what came of it: where the second is
-missing (the link was lost, the client was killed) it may have happened or not. Times are of the machine's monotonic
-clock, so that those of several processes can be put in one order.
+A line is written before a client's call, and another when the client knows the result: without the second line (the
+link was lost, the client was killed) the call may or may not have taken effect. Times are of the machine's monotonic
+clock, so that those of several processes can be ordered.
 """
 
 import threading
@@ -21,7 +21,7 @@ class Line(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=Tr
 
 
 class Published(Line, frozen=True):
-    """A message is handed over. Numbers of a publisher rise in the order in which it did that."""
+    """A message is passed to the client. Numbers of a publisher rise in the order of these calls."""
 
     key: str
     publisher: str
@@ -34,20 +34,20 @@ class Published(Line, frozen=True):
 class Acknowledged(Line, frozen=True):
     key: str
     outcome: str
-    """As publish() says it; "acknowledged" where only that much is known, "refused" if the router did not take it."""
+    """The result of publish(); "acknowledged" if no more is known, "refused" if the router refused the message."""
 
 
 class Delivered(Line, frozen=True):
-    """A message came to a consumer; the consumer checks that it is what its key says."""
+    """A message was delivered to a consumer; the consumer checks that it matches its key."""
 
     delivery: str
     endpoint: str
     flow: str
-    """One opening of a flow: what comes on another one comes over another link."""
+    """One opening of a flow: deliveries on another opening use another link."""
 
     key: str
     id: int = 0
-    """The router's: of one that was sent again to another router there may be two copies."""
+    """The router's id: a message that was sent again to another router may have two copies."""
 
     is_redelivered: bool = False
 
@@ -57,11 +57,11 @@ class Settled(Line, frozen=True):
     what: What
     transaction: str = ""
     is_late: bool = False
-    """A second line: the message had come on a link that is lost; this does nothing, and it comes again."""
+    """A second line: the message was delivered on a lost link; its settlement has no effect, and it is redelivered."""
 
 
 class Ending(Line, frozen=True):
-    """A transaction's end is asked for."""
+    """A commit or rollback is requested."""
 
     transaction: str
     is_commit: bool
@@ -74,7 +74,7 @@ class Ended(Line, frozen=True):
 
 
 class Fault(Line, frozen=True):
-    """For whoever reads it."""
+    """For a human reader."""
 
     what: str
 
@@ -83,7 +83,7 @@ AnyLine: TypeAlias = Published | Acknowledged | Delivered | Settled | Ending | E
 
 
 class History:
-    """A file that is written line by line; a process that is killed leaves what it wrote."""
+    """A file that is written line by line; a killed process leaves all lines written before."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)

@@ -1,4 +1,4 @@
-"""Faults of a pair of message routers while it is judged, besides the faults of each router."""
+"""Faults of a pair of message routers under test, besides the faults of each router."""
 
 import contextlib
 from collections.abc import Callable
@@ -17,7 +17,7 @@ ToRouter: TypeAlias = Callable[[RouterProcess], Fault]
 
 
 class ToActive(Fault):
-    """A fault of whichever router is active when it begins, or of the other one."""
+    """A fault of the router that is active when the fault begins, or of the other one."""
 
     def __init__(self, stage: Stage, make: ToRouter, *, is_standby: bool = False) -> None:
         self._find = stage.standby if is_standby else stage.active
@@ -33,7 +33,7 @@ class ToActive(Fault):
 
 
 class Replaced(Fault):
-    """Something happens to the active router, and an operator makes the other one active by force."""
+    """The active router has a fault, and an operator makes the other one active by force."""
 
     def __init__(self, stage: Stage, make: ToRouter) -> None:
         self._stage = stage
@@ -52,7 +52,7 @@ class Replaced(Fault):
 
 
 class Switched(Fault):
-    """An operator's order in order; if the routers are not in step by then, it may be refused."""
+    """A planned switch by an operator; it may be refused if the routers are not in sync."""
 
     name = "switched"
 
@@ -68,7 +68,7 @@ class Switched(Fault):
 
 
 class Stopped(Fault):
-    """Its operator stops a router, which hands over if it can, and starts it again."""
+    """Its operator stops a router, which hands over if possible, and restarts it."""
 
     def __init__(self, router: RouterProcess) -> None:
         self.name = f"{router.config.name} stopped"
@@ -82,8 +82,8 @@ class Stopped(Fault):
 
 
 class Outlived(Fault):
-    """Something happens to the active router until the other one has taken over by itself; or for as long as that
-    would take: it does not while it is known to lack something (REPL-8)."""
+    """The active router has a fault until the other one has taken over automatically; or for the usual time of a
+    takeover, because a router that lacks messages does not take over (REPL-8)."""
 
     def __init__(self, stage: Stage, make: ToRouter) -> None:
         self._stage = stage
@@ -126,7 +126,7 @@ def isolated(stage: Stage) -> ToRouter:
 
 
 def apart(stage: Stage, *, is_mutual: bool = True) -> ToRouter:
-    """Cut the way from the router to the other router, with `is_mutual` in both directions; all other ways work."""
+    """Cut the path from the router to the other router, with `is_mutual` in both directions; all other paths work."""
 
     def make(router: RouterProcess) -> Fault:
         name = f"{router.config.name} {'apart' if is_mutual else 'not heard by the other'}"
@@ -148,7 +148,7 @@ def far_from_witness(stage: Stage) -> ToRouter:
 
 
 def of_routers(stage: Stage) -> list[Fault]:
-    """After these the same router is active, or the other one took over in order: nothing is lost."""
+    """After these faults the same router is active, or the other one took over by a planned switch: nothing is lost."""
     kinds: list[ToRouter] = [killed, paused, full, Stopped, isolated(stage), far_from_clients(stage)]
     kinds += [apart(stage), apart(stage, is_mutual=False)]
     if stage.witness is not None:

@@ -1,4 +1,4 @@
-"""Message routers, their clients, and what happens to them: all of it by a seed, and judged at the end."""
+"""Message routers, their clients, and their faults: all from one seed, and checked at the end."""
 
 import random
 import threading
@@ -35,7 +35,7 @@ RULES = Rules(
     kept=ACKNOWLEDGED,
 )
 JOURNAL = JournalConfig(preallocate_bytes=0, segment_bytes=262_144, gather_bytes_max=65_536, linger_us=0, retry_ms=20)
-"""Small segments: the log is cleaned many times, and a limit on the size of files is met soon."""
+"""Small segments: the log is cleaned many times, and a limit on the size of files is reached soon."""
 
 SETTINGS = {
     "replicate_by": "publisher",
@@ -49,7 +49,7 @@ HELD_SECONDS = 2.0
 
 
 class Scene:
-    """Crews of clients of the routers that are reached by `access`; `entered` leads to where they can be."""
+    """Crews of clients of the routers at the addresses `access`; `entered` leads to the hosts of the clients."""
 
     def __init__(
         self, directory: Path, access: Access, seed: int, crews: Sequence[Crew], entered: Entered = nullcontext
@@ -63,8 +63,8 @@ class Scene:
         self._history = History(self._path)
 
     def torment(self, faults: Sequence[Fault], times: int, also: Sequence[Fault] = ()) -> None:
-        """Each fault lasts for a while, some of them together with one of those that come `also`, and the next comes
-        when the clients have got on."""
+        """Each fault lasts for a while, some together with one of the faults in `also`, and the next one begins when
+        the clients have made progress."""
         for _ in range(times):
             fault = self.chance.choice(faults)
             extra = self.chance.choice([None, *(each for each in also if each is not fault)])
@@ -73,11 +73,11 @@ class Scene:
             self.inflict(fault, *filter(None, [extra]))
 
     def inflict(self, *faults: Fault) -> None:
-        """All of them, which begin together, for some time."""
+        """Several faults that begin together."""
         with ExitStack() as stack:
             for fault in faults:
                 stack.enter_context(self._inflicted(fault))
-            threading.Event().wait(self.chance.random() ** 2 * HELD_SECONDS)  # how long it lasts is part of the fault
+            threading.Event().wait(self.chance.random() ** 2 * HELD_SECONDS)  # the duration is part of the fault
 
     @contextmanager
     def _inflicted(self, fault: Fault) -> Iterator[None]:

@@ -1,5 +1,5 @@
-"""A pair of message routers, a witness and places for clients, each on a host of its own: network namespaces, between
-which messages get lost without anybody being told."""
+"""A pair of message routers, a witness and clients, each on a separate host: network namespaces, between which packets
+are lost without a report."""
 
 import contextlib
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ SILENCE_MS = 1_000
 
 
 class Stage:
-    """`witness` is None where operators decide who is active."""
+    """`witness` is None where operators decide which router is active."""
 
     def __init__(self, directory: Path, hosts: list[Host], *, is_voting: bool) -> None:
         *of_routers, self.witness_host, self.left, self.right = hosts
@@ -120,7 +120,7 @@ class Stage:
         )
 
     def active(self) -> RouterProcess:
-        """The one of the newest epoch, when there is one."""
+        """The active router of the newest epoch, if there is one."""
         found: list[tuple[int, RouterProcess]] = []
 
         def look() -> bool:
@@ -138,7 +138,7 @@ class Stage:
         return next(each for each in self.routers if each is not router)
 
     def switch_to(self, router: RouterProcess, *, force: bool = False) -> None:
-        """As an operator does who sits where clients are."""
+        """Act as an operator on a client host."""
         with self.left.entered(), self.access.session(router.place, role="operator") as operator:
             operator.switch(force=force)
 

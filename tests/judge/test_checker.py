@@ -30,7 +30,7 @@ SHARED = Rules(wants={"orders": frozenset({"orders"})})
 
 
 class Made:
-    """A history as it is written by hand; each line is later than the one before."""
+    """A history written by hand; each line is later than the one before."""
 
     def __init__(self) -> None:
         self.lines: list[AnyLine] = []
@@ -80,7 +80,7 @@ def made() -> Made:
     return Made()
 
 
-def test_a_history_in_which_everything_was_kept_has_no_violations(made: Made) -> None:
+def test_a_history_in_which_every_promise_was_kept_has_no_violations(made: Made) -> None:
     one, two = made.published(1), made.published(2)
     lost = made.published(3, outcome="")
     made.add(Fault(what="killed"))
@@ -94,14 +94,14 @@ def test_a_history_in_which_everything_was_kept_has_no_violations(made: Made) ->
     assert made.judged(RULES) == []
 
 
-def test_a_message_that_was_acknowledged_and_never_came_is_lost(made: Made) -> None:
+def test_an_acknowledged_message_without_a_delivery_is_lost(made: Made) -> None:
     key = made.published(1)
     made.done(key)
     assert made.judged(RULES) == ["p.1 was acknowledged (stored), and audit never delivered it"]
 
 
 @pytest.mark.parametrize("what", ["nack", "reject", "late", "nothing"])
-def test_a_message_that_was_not_done_with_must_come_again(made: Made, what: str) -> None:
+def test_an_unsettled_message_must_be_delivered_again(made: Made, what: str) -> None:
     delivery = made.delivered(made.published(1))
     if what == "late":
         made.add(Settled(delivery=delivery, what="ack", is_late=True))
@@ -113,58 +113,58 @@ def test_a_message_that_was_not_done_with_must_come_again(made: Made, what: str)
     assert made.judged() == []
 
 
-def test_what_nobody_published_is_found(made: Made) -> None:
+def test_a_delivered_message_that_was_not_published_is_found(made: Made) -> None:
     made.done("p.9")
     assert made.judged() == ["orders delivered p.9, which nobody published"]
 
 
-def test_what_goes_where_it_is_not_wanted_is_found(made: Made) -> None:
+def test_a_delivery_to_the_wrong_endpoint_is_found(made: Made) -> None:
     key = made.published(1, topic="fills.new", outcome="")
     made.done(key)
     assert made.judged() == ["orders delivered p.1, which it does not want"]
 
 
-def test_what_was_refused_must_not_come(made: Made) -> None:
+def test_a_refused_message_must_not_be_delivered(made: Made) -> None:
     made.done(made.published(1, outcome="refused"))
     assert made.judged() == ["orders delivered p.1, which was refused"]
 
 
-def test_a_repetition_without_the_flag_is_found(made: Made) -> None:
+def test_a_redelivery_without_the_flag_is_found(made: Made) -> None:
     key = made.published(1)
     made.delivered(key)
     made.done(key)
     assert made.judged() == ["orders delivered p.1 again and did not say so"]
 
 
-def test_a_repetition_that_is_read_before_the_first_delivery_is_none_without_the_flag(made: Made) -> None:
+def test_a_redelivery_may_be_read_before_the_first_delivery(made: Made) -> None:
     key = made.published(1)
     made.done(key, again=True, flow="g")
     made.delivered(key)
     assert made.judged(SHARED) == []
 
 
-def test_disorder_at_an_exclusive_endpoint_is_found(made: Made) -> None:
+def test_wrong_order_at_an_exclusive_endpoint_is_found(made: Made) -> None:
     one, two = made.published(1), made.published(2)
     made.done(two, flow="f")
     made.done(one, again=True, flow="g")
     assert made.judged() == ["orders delivered p.1 after p.2"]
 
 
-def test_disorder_over_one_flow_of_a_shared_endpoint_is_found(made: Made) -> None:
+def test_wrong_order_over_one_flow_of_a_shared_endpoint_is_found(made: Made) -> None:
     one, two, three = (made.published(number) for number in (1, 2, 3))
     made.done(two, flow="f")
     made.done(one, flow="g")
-    assert [each for each in made.judged(SHARED) if "p.3" not in each] == [], "over two flows there is no order"
+    assert [each for each in made.judged(SHARED) if "p.3" not in each] == [], "no order between two flows"
     made.done(three, flow="g")
     made.delivered(two, again=True, flow="g")
-    assert made.judged(SHARED) == [], "what comes again comes later"
+    assert made.judged(SHARED) == [], "a redelivery has no order"
     four, five = made.published(4), made.published(5)
     made.done(five, flow="f")
     made.done(four, flow="f")
     assert made.judged(SHARED) == ["orders to f delivered p.4 after p.5"]
 
 
-def test_messages_that_wanted_different_things_have_no_order(made: Made) -> None:
+def test_messages_with_different_protections_have_no_order(made: Made) -> None:
     one, two = made.published(1), made.published(2, wanted="synchronous", outcome="degraded")
     made.done(two)
     made.done(one)
@@ -174,23 +174,23 @@ def test_messages_that_wanted_different_things_have_no_order(made: Made) -> None
 @pytest.mark.parametrize(
     ("wanted", "told"), [("none", "synchronous"), ("asynchronous", "synchronous"), ("synchronous", "stored")]
 )
-def test_an_acknowledgement_that_cannot_be_true_is_found(made: Made, wanted: str, told: str) -> None:
+def test_an_impossible_acknowledgement_is_found(made: Made, wanted: str, told: str) -> None:
     made.done(made.published(1, wanted=wanted, outcome=told))
     assert made.judged() == [f"p.1 wanted {wanted} and was told {told}"]
 
 
-def test_an_acknowledgement_of_nothing_is_found(made: Made) -> None:
+def test_an_acknowledgement_of_an_unknown_message_is_found(made: Made) -> None:
     made.add(Acknowledged(key="p.7", outcome="stored"))
     assert made.judged() == ["p.7 was acknowledged, but never published"]
 
 
-def test_of_a_commit_everything_must_come(made: Made) -> None:
+def test_all_messages_of_a_commit_must_be_delivered(made: Made) -> None:
     made.transaction("committed", "p.1", "p.2")
     made.done("p.1")
     assert "p.2 was acknowledged (stored), and orders never delivered it" in made.judged()
 
 
-def test_a_commit_of_which_nobody_knows_is_whole_or_nothing(made: Made) -> None:
+def test_a_commit_with_an_unknown_outcome_is_atomic(made: Made) -> None:
     made.transaction("unknown", "p.1", "p.2")
     assert made.judged() == []
     made.done("p.1")
@@ -200,7 +200,7 @@ def test_a_commit_of_which_nobody_knows_is_whole_or_nothing(made: Made) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["rolled back", "never asked"])
-def test_nothing_comes_of_a_transaction_that_did_not_happen(made: Made, outcome: str) -> None:
+def test_messages_of_a_rolled_back_transaction_are_not_delivered(made: Made, outcome: str) -> None:
     made.transaction(outcome, "p.1")
     made.done("p.1")
     (found,) = made.judged()
@@ -208,7 +208,7 @@ def test_nothing_comes_of_a_transaction_that_did_not_happen(made: Made, outcome:
 
 
 @pytest.mark.parametrize("outcome", ["rolled back", "never asked", "unknown"])
-def test_what_a_transaction_consumed_in_vain_must_come_again(made: Made, outcome: str) -> None:
+def test_messages_consumed_in_a_rolled_back_transaction_must_be_redelivered(made: Made, outcome: str) -> None:
     consumed = made.delivered(made.published(1))
     made.transaction(outcome, "p.2", consumed=consumed)
     (found,) = made.judged()
@@ -217,7 +217,7 @@ def test_what_a_transaction_consumed_in_vain_must_come_again(made: Made, outcome
     assert made.judged() == []
 
 
-def test_what_a_commit_consumed_must_not_come_again(made: Made) -> None:
+def test_messages_consumed_by_a_commit_must_not_be_redelivered(made: Made) -> None:
     consumed = made.delivered(made.published(1))
     made.transaction("committed", "p.2", consumed=consumed)
     made.done("p.2")
@@ -226,7 +226,7 @@ def test_what_a_commit_consumed_must_not_come_again(made: Made) -> None:
     assert made.judged() == ["orders delivered p.1 again after transaction t had consumed it"]
 
 
-def test_where_routers_are_replaced_by_force_what_was_on_both_disks_is_kept(made: Made) -> None:
+def test_messages_on_both_disks_survive_a_forced_replacement(made: Made) -> None:
     made.published(1, wanted="asynchronous", outcome="asynchronous")
     made.published(2, wanted="synchronous", outcome="degraded")
     made.published(3, wanted="synchronous", outcome="")
@@ -235,7 +235,7 @@ def test_where_routers_are_replaced_by_force_what_was_on_both_disks_is_kept(made
     assert [each.partition(",")[0] for each in made.judged(REPLACED)] == ["p.4 was acknowledged (synchronous)"] * 2
 
 
-def test_where_routers_take_turns_what_one_of_them_has_comes_later(made: Made) -> None:
+def test_messages_of_one_router_are_delivered_later_when_routers_alternate(made: Made) -> None:
     one, two = made.published(1), made.published(2)
     made.done(two)
     made.done(one)
@@ -246,7 +246,7 @@ def test_where_routers_take_turns_what_one_of_them_has_comes_later(made: Made) -
     assert made.judged(TURNS) == ["orders delivered p.3 after p.4"]
 
 
-def test_a_history_is_read_as_it_was_written_though_its_writer_was_killed(tmp_path: Path) -> None:
+def test_a_history_of_a_killed_writer_is_readable(tmp_path: Path) -> None:
     paths = [tmp_path / "one", tmp_path / "two"]
     writers = [History(path) for path in paths]
     for number in range(4):

@@ -1,5 +1,5 @@
-"""A pair of message routers, judged by what its clients were told while its routers were killed, paused, parted, had no
-disk, and were replaced, in order, by force and by themselves, and while clients were killed."""
+"""A pair of message routers, checked by the results of its clients while routers were killed, paused, partitioned,
+without a disk, and replaced (planned, by force and automatically), and while clients were killed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +17,11 @@ from judge.scene import RULES, Scene
 from judge.stage import Stage, stage
 
 TURNS = msgspec.structs.replace(RULES, in_order=frozenset({"asynchronous", "synchronous"}))
-"""What wants no copy comes when the router that has it is active."""
+"""Messages without a copy are delivered when their router is active."""
 
 REPLACED = msgspec.structs.replace(RULES, firm=frozenset({"synchronous"}))
-"""Where a router is replaced by force, what only it had comes when it is active again, and what the other one was not
-told yet may come twice."""
+"""Where a router is replaced by force, messages that only it had are delivered when it is active again, and settlements
+that the other router does not know yet may cause redeliveries."""
 
 SYNCHRONOUS = msgspec.structs.replace(REPLACED, kept=frozenset({"synchronous"}))
 """Rules for a history in which the other router has not been active afterwards."""
@@ -41,7 +41,8 @@ def judged(directory: Path, seed: int, *, is_voting: bool = False) -> Iterator[t
 
 
 def end(scene: Scene, routers: Stage, rules: Rules) -> None:
-    """Everything is consumed, of one router, which must have what was on both disks, and then of the other."""
+    """Consume everything, first from one router, which must have all messages of both disks, and then from the
+    other."""
     scene.end_publishing()
     routers.wait_in_step()
     scene.consume_all()
@@ -56,7 +57,7 @@ def end(scene: Scene, routers: Stage, rules: Rules) -> None:
 
 @pytest.mark.spec("REPL-3", "REPL-7", "REPL-10")
 def test_a_pair_keeps_its_promises_when_the_active_router_is_replaced(tmp_path: Path) -> None:
-    """REPL-3, REPL-7, REPL-10: once in order, once when it was killed, and consumers are killed."""
+    """REPL-3, REPL-7, REPL-10: once by a planned switch, once after a kill; consumers are killed, too."""
     with judged(tmp_path, 1) as (scene, routers):
         scene.torment([Switched(routers)], 1, [Killed(scene.crews[1], "consumers")])
         scene.torment([Replaced(routers, killed)], 1)
@@ -64,8 +65,8 @@ def test_a_pair_keeps_its_promises_when_the_active_router_is_replaced(tmp_path: 
 
 
 @pytest.mark.spec("REPL-7", "REPL-10", "REPL-14")
-def test_a_pair_that_switches_by_itself_keeps_its_promises(tmp_path: Path) -> None:
-    """REPL-7, REPL-10, REPL-14: nobody hears the active router any more, and then they do again."""
+def test_a_pair_with_automatic_takeover_keeps_its_promises(tmp_path: Path) -> None:
+    """REPL-7, REPL-10, REPL-14: the active router is unreachable, and then reachable again."""
     with judged(tmp_path, 1, is_voting=True) as (scene, routers):
         scene.torment([Outlived(routers, isolated(routers))], 1)
         end(scene, routers, REPLACED)
@@ -73,7 +74,7 @@ def test_a_pair_that_switches_by_itself_keeps_its_promises(tmp_path: Path) -> No
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20, 28))
-def test_a_pair_that_switches_by_itself_keeps_its_promises_for_long(tmp_path: Path, seed: int) -> None:
+def test_a_pair_with_automatic_takeover_keeps_its_promises_for_long(tmp_path: Path, seed: int) -> None:
     with judged(tmp_path, seed, is_voting=True) as (scene, routers):
         assert routers.witness is not None
         without_witness = Killed(routers.witness, "witness")
@@ -92,7 +93,7 @@ def test_a_pair_keeps_its_promises_for_long(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10, 18))
-def test_what_was_on_both_disks_outlives_every_replacement(tmp_path: Path, seed: int) -> None:
+def test_messages_on_both_disks_survive_every_replacement(tmp_path: Path, seed: int) -> None:
     with judged(tmp_path, seed) as (scene, routers):
         scene.torment([*of_routers(routers), *3 * by_force(routers)], 25, of_clients(scene.crews))
         end(scene, routers, REPLACED)

@@ -1,5 +1,5 @@
-"""One message router, judged by what its clients were told while it was killed, paused, cut off and had no disk, and
-they were killed. Needs no rights: a relay cuts it off."""
+"""A single message router, checked by the results of its clients while it was killed, paused, cut off and without a
+disk, and while clients were killed. Needs no privileges, because a relay cuts it off."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from penstock.net.udp import free_ports
 
 @contextmanager
 def judged(directory: Path, seed: int) -> Iterator[tuple[Scene, list[Fault], list[Fault]]]:
-    """With what can happen to the router, and to its clients."""
+    """With the faults of the router and its clients."""
     (port,) = free_ports(1)
     with Relay(port) as relay:
         place = f"127.0.0.1:{relay.port}"
@@ -46,7 +46,7 @@ def end(scene: Scene) -> None:
 
 
 @pytest.mark.spec("REPL-1", "REPL-10")
-def test_a_router_keeps_its_promises_whatever_happens_to_it(tmp_path: Path) -> None:
+def test_a_router_keeps_its_promises_with_any_fault(tmp_path: Path) -> None:
     """REPL-1, REPL-10: killed, paused, cut off and with a full disk, each once, and clients killed."""
     with judged(tmp_path, 1) as (scene, of_router, of_clients):
         for fault in of_router:

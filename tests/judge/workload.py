@@ -1,6 +1,5 @@
-"""Clients of message routers that do as they like, by a seed, and write down all of it. Each is a thread with a session
-of its own, which ends now and then in the middle of something.
-"""
+"""Clients of message routers with random actions from a seed, which record all of them. Each is a thread with a session
+of its own, which sometimes ends in the middle of an action."""
 
 import asyncio
 import contextlib
@@ -37,7 +36,7 @@ DEATHS = 0.01
 
 
 def content_of(key: str) -> bytes:
-    """The payload of the message with this key: a consumer can tell whether it is that."""
+    """The payload of the message with this key: a consumer can check it."""
     digest = hashlib.sha256(key.encode()).digest()
     return b"%s|%s" % (key.encode(), digest * (1 + digest[0] % 16))
 
@@ -55,7 +54,7 @@ class Access(msgspec.Struct, frozen=True):
     secret_file: str = ""
 
     def session(self, *places: str, **options: Any) -> Assured:
-        """To these places, or to all."""
+        """Addresses of these routers, or of all."""
         return client_of(*(places or self.places), guard=self._guard(), **options)
 
     def _guard(self) -> Guard:
@@ -96,7 +95,7 @@ class Worker(threading.Thread):
 
 
 class Publisher(Worker):
-    """`wanted`: what its messages want, each one of these."""
+    """`wanted`: the protections of its messages, chosen at random."""
 
     def __init__(self, name: str, access: Access, seed: str, history: History, *wanted: Wanted) -> None:
         super().__init__(name, access, seed, history)
@@ -113,8 +112,8 @@ class Publisher(Worker):
             if self.chance.random() < DEATHS:
                 return
             self.finishing.wait(PACE_SECONDS)
-        with contextlib.suppress(RefusedError):  # written down when it came
-            assert publisher.flush(PATIENCE_SECONDS), "what was published is not acknowledged"
+        with contextlib.suppress(RefusedError):  # recorded on arrival
+            assert publisher.flush(PATIENCE_SECONDS), "the published message is not acknowledged"
 
     def _message(self, name: str, number: int) -> Published:
         topic = self.chance.choice(("orders.new", "orders.more", f"{WORK}.new"))
@@ -208,7 +207,7 @@ class Reader(Worker):
 
 
 class Consumer(Reader):
-    """Acknowledges most of what comes, returns or rejects some, and leaves some when it dies."""
+    """Acknowledges most deliveries, releases or rejects some, and leaves some unsettled when the session dies."""
 
     def work(self, client: Assured, queue: AssuredEndpoint, name: str, messages: list[Delivery]) -> bool:
         for message in messages:
@@ -218,7 +217,7 @@ class Consumer(Reader):
             chance = 0.0 if self.is_draining else self.chance.random()
             if chance < 0.94:
                 self.settle(delivery, "ack", lambda message=message: queue.ack(message))
-            elif chance < 0.98 or self.endpoint == DEAD:  # what is rejected there is gone
+            elif chance < 0.98 or self.endpoint == DEAD:  # a message rejected there is dropped
                 self.settle(delivery, "nack", lambda message=message: queue.nack(message))
             else:
                 self.settle(delivery, "reject", lambda message=message: queue.reject(message))
@@ -226,7 +225,7 @@ class Consumer(Reader):
 
 
 class Transactor(Reader):
-    """Consumes and publishes as one: for some orders some fills."""
+    """Consumes and publishes in one transaction: fills for some orders."""
 
     def __init__(self, name: str, access: Access, seed: str, history: History, wanted: Wanted) -> None:
         super().__init__(name, access, seed, history, WORK)
@@ -270,7 +269,7 @@ class Transactor(Reader):
                 self.history.write(Ended(transaction=name, outcome="rolled back"))
         except RefusedError as error:
             self.finishing.wait(REFUSED_SECONDS)
-            if error.peer_code != "rolled-back":  # a message came on a link that is lost: nothing of it is asked for
+            if error.peer_code != "rolled-back":  # a message of a lost link cannot be settled
                 transaction.rollback()
             self.history.write(Ended(transaction=name, outcome="rolled back"))
         return True

@@ -1,4 +1,4 @@
-"""Class rules the slow way: every rule is tried on every update, in their order."""
+"""Reference for class rules: every rule is tried on every update, in order."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ class Rule:
     topics: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     where: tuple[str, frozenset[str], Callable[[Any], bool]] | None = None
-    """The condition, the fields it needs, and what it means."""
+    """The condition, its fields, and its function in Python."""
     expressions: tuple[tuple[str, str], ...] = ()
     consumers: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Conflation of updates by the model's contract, slowly: every update is kept, and each field is computed alone."""
+"""Reference for the model's conflation: every update is kept, and each field is computed separately."""
 
 import math
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ def _total(field: Field, values: list[Any]) -> bytes:
         with numpy.errstate(all="ignore"):
             total = kind(values[0])
             for value in values[1:]:
-                if math.isnan(total):  # infinities of both signs: from there it is as if nothing had been
+                if math.isnan(total):  # infinities of both signs: the value is reset
                     total = kind(value)
                 else:
                     total = kind(_rounded_once(total, value))

@@ -1,6 +1,6 @@
-"""The conversion state again, slow and plain: orders in a dict, levels summed up, statistics from the list of trades.
+"""Reference for the conversion state: orders in a dict, levels as sums, statistics from the list of trades.
 
-Shares nothing with the product but the numbers of docs/reference/protocol/state-image.md.
+It shares only the numbers of docs/reference/protocol/state-image.md with the product.
 """
 
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ EXTENDED_HOURS, NOT_LAST, NOT_HIGH_LOW, NOT_VOLUME = 2, 256, 512, 1024
 
 MASK = 2**64 - 1
 FIRST, SECOND, LAST = 0xA0761D6478BD642F, 0xE7037ED1A0B428DB, 0x8EBC6AF09C88C6E3
-PRICE_NONE = 2**63  # as a word
+PRICE_NONE = 2**63  # as a machine word
 LOCATE_NONE = MASK
 SESSION, ORDER, REFERENCE, STATISTICS, POSITION, LEVEL, TRADE, EXTENDED = range(1, 9)
 
@@ -18,7 +18,7 @@ SESSION, ORDER, REFERENCE, STATISTICS, POSITION, LEVEL, TRADE, EXTENDED = range(
 SIZE_LIMIT = 2**62
 VOLUME = 6
 EXTENDED_VOLUME = 12
-"""Its place among the statistics."""
+"""The index of the extended volume in the statistics."""
 
 
 def fold(a: int, b: int) -> int:
@@ -96,7 +96,7 @@ def values_of(trades: list[Trade]):
 
 @dataclass
 class OracleState:
-    """Every change answers with (answer, depth of the changed level or None)."""
+    """Every change returns (answer, depth of the changed level or None)."""
 
     instruments: list[Instrument] = field(default_factory=list)
     orders: dict[int, Order] = field(default_factory=dict)

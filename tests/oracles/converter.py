@@ -1,7 +1,7 @@
-"""A converter in plain Python: executes a table's document as it stands, slowly, sharing no code with the compiler.
+"""A converter in plain Python: executes a table's document directly and slowly, without code of the compiler.
 
-It knows the language of tables (docs/how-to/converting.md) and the models' bytes; it shares nothing with the kernels.
-Books, orders and statistics are dictionaries, recomputed where that is simplest.
+It implements the language of tables (docs/how-to/converting.md) and the models' bytes, without the kernels. Books,
+orders and statistics are dictionaries, recomputed where that is simplest.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Instrument:
         return {**regular, "previous_close": None, **{f"extended_{name}": value for name, value in extended.items()}}
 
     def shown(self) -> tuple[int, str]:
-        """State and reason: an operational halt suspends what no regulatory halt or pause stops already."""
+        """State and reason: an operational halt suspends trading unless a regulatory halt or pause already stops it."""
         states = shipped("status").fields_by_name["state"].values
         if self.restrictions & OPERATIONAL_HALT and self.state not in (states["halted"], states["paused"]):
             return states["suspended"], ""
@@ -84,7 +84,7 @@ def _come_to(trades: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class OracleConverter:
-    """convert() gives (topic, source sequence, index, model id, record) for each output."""
+    """convert() returns (topic, source sequence, index, model id, record) for each output."""
 
     def __init__(self, document: TableDocument, source: SourceFormat, midnight_ns: int) -> None:
         self.document = document
@@ -118,7 +118,7 @@ class OracleConverter:
         return []
 
     def define(self, key: Any, symbol: str) -> None:
-        """An instrument has one symbol and one key, the newest."""
+        """An instrument has one symbol and one key: the newest ones."""
         instrument = self.by_symbol.setdefault(symbol, Instrument(symbol))
         self.instruments = {each: found for each, found in self.instruments.items() if found is not instrument}
         self.instruments[key] = instrument
@@ -155,7 +155,7 @@ class OracleConverter:
 
 
 class _Run:
-    """One message."""
+    """Convert one message."""
 
     def __init__(
         self, owner: OracleConverter, message: SourceMessage, fields: dict[str, Any], sequence: int, receive_ns: int
@@ -175,7 +175,7 @@ class _Run:
     # Steps
 
     def check(self, steps: list[dict[str, Any]]) -> None:
-        """What can be wrong with the message itself is found before anything happens."""
+        """Errors of the message itself are found before any effect."""
         outputs = self.owner.document.output
         if steps:
             self.value(self.owner.document.event_time, {})
@@ -432,7 +432,7 @@ class _Run:
         return "." in head or head in ("event_time", "receive_time")
 
     def scaled(self, text: Any, decimals: int) -> int | None:
-        """A price with so many decimals."""
+        """A price with this many decimals."""
         head = str(text).split("|")[0].strip()
         value = self.value(text, {})
         if value is None:

@@ -1,7 +1,7 @@
-"""Filter expressions the slow way: a tree of its own, rendered to SQL text, evaluated over plain values.
+"""Reference for filter expressions: a separate tree, rendered to SQL text, evaluated over plain values.
 
-Three-valued: True, False, or None for unknown. Numbers are compared as Spark compares them: exactly, or as doubles as
-soon as one side is a float, with NaN equal to itself and above everything.
+Three-valued: True, False, or None for unknown. Numbers are compared as Spark compares them: exactly, or as doubles when
+one side is a float, with NaN equal to itself and above all numbers.
 """
 
 import math

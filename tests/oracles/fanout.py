@@ -1,7 +1,6 @@
-"""A slow fan-out that is obviously right: everything is kept, and everybody's interests are tried on every message.
+"""Reference for the fan-out: everything is kept, and all interests are tried on every message.
 
-It knows nothing of rings, runs and queues. A child has legs; what it is owed is a list. It shares no code with
-penstock.tree.
+It has no rings, runs or queues. A child has legs; its pending packets are a list. It shares no code with penstock.tree.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ class Leg:
 class Child:
     legs: dict[int, Leg] = field(default_factory=dict)
     owed: list[Message] = field(default_factory=list)
-    """Live messages that it has not taken yet."""
+    """Live messages that the child has not received yet."""
 
 
 class FanoutOracle:
@@ -53,7 +52,7 @@ class FanoutOracle:
                 child.owed.append(message)
 
     def fetch(self, child: int, leg: int, after: int) -> list[Message]:
-        """Everything that there is for the leg, which is live then."""
+        """Everything retained for the leg, which is live afterwards."""
         found = self.children[child].legs[leg]
         found.is_live = True
         found.after = max(after, self.last[found.stream])
@@ -65,7 +64,7 @@ class FanoutOracle:
         return owed
 
     def leave_live(self, child: int) -> dict[int, int]:
-        """By leg: the sequence through which the child has everything, if its queue is dropped."""
+        """By leg: the sequence number up to which the child has everything, if its queue is dropped."""
         left = {}
         for number, leg in self.children[child].legs.items():
             if leg.is_live:

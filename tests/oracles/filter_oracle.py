@@ -1,6 +1,6 @@
-"""A slow filter that is obviously right: for every consumer it asks of every message whether the consumer wants it.
+"""Reference for the filter: every consumer's interests are tried on every message.
 
-It shares with the product the reading of packets, and nothing else; interests are those of oracles.interests.
+It shares with the product only the decoding of packets; interests are those of oracles.interests.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ INTEREST_MASK, DESTINATION, TAGS = 4, 5, 6
 SIZE_MAX = 65_507
 
 Content = Callable[[int, int, bytes], bool]
-"""True if a message of this model and version with this content matches."""
+"""True if a message of this model and version with this payload matches."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class OracleStream:
     ended: int | None = None
     topic: str = ""
     takers: dict[int, set[int]] = field(default_factory=dict)
-    """Of the last message that was cut: consumers, and the bits of their applications."""
+    """For the last fragmented message: consumers, and the bits of their applications."""
 
     def leave(self, consumer: int) -> None:
         self.expected.pop(consumer, None)
@@ -36,7 +36,7 @@ class OracleStream:
 
 @dataclass
 class Sent:
-    """A packet that a consumer should get; each message with the bits of the applications it is for."""
+    """A packet that a consumer should get; each message with the bits of its applications."""
 
     sequence: int
     gap: int
@@ -75,7 +75,7 @@ class FilterOracle:
                 said = gap if gap is not None and not is_news else min(packet.sequence - expected, 2**32 - 1)
                 sent[consumer] = Sent(packet.sequence, said, packet.flags | flags, messages)
         if packet.sequence >= stream.position and only is None:
-            # whoever must not get the packet has no part in the message that begins in it
+            # a consumer that must not get the packet does not get the message that begins in it
             self._remember(packet, stream, {c: bits for c, bits in takers[-1].items() if c in sent} if takers else {})
             stream.position = packet.sequence + 1
         for consumer in sent:

@@ -1,6 +1,6 @@
-"""A slow interest table that is obviously right: every interest is tried on every topic.
+"""Reference for the interest table: every interest is tried on every topic.
 
-It reads interests by itself and shares no code with penstock.topics. It is given well-formed interests only.
+It parses interests itself and shares no code with penstock.topics. Its input must be well-formed interests.
 """
 
 import re

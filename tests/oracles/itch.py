@@ -1,4 +1,4 @@
-"""ITCH 5.0 in plain Python: the table of messages as the exchange describes it, and a book that believes nothing.
+"""ITCH 5.0 in plain Python: the exchange's table of messages, and a book that checks every message.
 
 Shares no code with the product.
 """
@@ -21,7 +21,7 @@ def messages_of(data: bytes) -> Iterator[bytes]:
     at = 0
     while at < len(data):
         (size,) = struct.unpack_from(">H", data, at)
-        assert at + 2 + size <= len(data), f"cut off at {at}"
+        assert at + 2 + size <= len(data), f"truncated at {at}"
         yield data[at + 2 : at + 2 + size]
         at += 2 + size
 
@@ -36,7 +36,7 @@ class Order:
 
 @dataclass
 class Market:
-    """Takes every message of a day and asserts that it may come now."""
+    """Reads every message of a day and asserts that it is valid at this point."""
 
     orders: dict[int, Order] = field(default_factory=dict)
     stocks: dict[int, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Market:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         locate, _tracking, high, low = struct.unpack_from(">HHHI", message, 1)
         time_ns = high << 32 | low
-        assert self.time_ns <= time_ns < 86_400 * 10**9, "time goes back"
+        assert self.time_ns <= time_ns < 86_400 * 10**9, "time goes backwards"
         self.time_ns = time_ns
         if kind in "SVW":
             assert locate == 0
@@ -108,7 +108,7 @@ class Market:
 
     def _take_X(self, message: bytes, locate: int) -> None:
         reference, shares = struct.unpack_from(">QI", message, 11)
-        assert shares < self.orders[reference].shares, "a cancel leaves something"
+        assert shares < self.orders[reference].shares, "a cancel must leave a remainder"
         self._reduce(reference, locate, shares)
 
     def _take_D(self, message: bytes, locate: int) -> None:
@@ -137,7 +137,7 @@ class Market:
 
     def _take_B(self, message: bytes, locate: int) -> None:
         (match,) = struct.unpack_from(">Q", message, 11)
-        assert self.matches.pop(match) == locate, "not one that may be broken"
+        assert self.matches.pop(match) == locate, "not a trade that can be broken"
 
     def _is_trading(self, locate: int) -> bool:
         return self.states[locate] == "T" and locate not in self.stopped
@@ -166,7 +166,7 @@ class Market:
     def _reduce(self, reference: int, locate: int, shares: int) -> None:
         order = self.orders[reference]
         assert order.locate == locate
-        assert 0 < shares <= order.shares, "more than there is"
+        assert 0 < shares <= order.shares, "more than the order has"
         order.shares -= shares
         level = self.levels[locate, order.side]
         level[order.price] -= shares

@@ -1,4 +1,4 @@
-"""Random message models, as TOML text, and random values for their fields, by what the documentation says of them."""
+"""Random message models, as TOML text, and random values for their fields, from the documentation of models."""
 
 import math
 import struct
@@ -38,7 +38,7 @@ def models(draw: st.DrawFn) -> MessageModel:
 
 
 def values_of(field: Field) -> st.SearchStrategy[Any]:
-    """Values as Message gives them back; prices as exact Decimals."""
+    """Values as Message returns them; prices as exact Decimals."""
     values = _present_values_of(field)
     return st.none() | values if field.optional else values
 
@@ -75,7 +75,7 @@ def models_with_rows(
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal, with NaN equal to itself and the two zeros told apart."""
+    """Equal, with NaN equal to itself and the two zeros distinct."""
     if isinstance(left, float) and isinstance(right, float):
         if math.isnan(left) or math.isnan(right):
             return math.isnan(left) and math.isnan(right)

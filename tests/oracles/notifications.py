@@ -1,4 +1,4 @@
-"""Notification filters the slow way: everything looked at each time, values as Python has them."""
+"""Reference for notification filters: everything is checked each time, with Python values."""
 
 from fractions import Fraction
 from typing import Any

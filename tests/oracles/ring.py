@@ -1,4 +1,4 @@
-"""The ring in plain Python: which event stands where, and which ones a reader can still have."""
+"""The ring in plain Python: the position of each event, and the events that a reader can still read."""
 
 HEADER_SIZE = 16
 
@@ -8,7 +8,7 @@ def space(payload_size: int) -> int:
 
 
 class RingOracle:
-    """Remembers for every 8 bytes of the ring which event they belong to; the blank header is the next event's."""
+    """Stores for every 8 bytes of the ring the event that owns them; the blank header belongs to the next event."""
 
     def __init__(self, capacity: int, event_size_max: int) -> None:
         self._capacity = capacity

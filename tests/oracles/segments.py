@@ -1,4 +1,4 @@
-"""Segments as a stranger could make them: any bytes, in memory that the test can change at any time."""
+"""Segments that an attacker could create: any bytes, in memory that the test can change at any time."""
 
 import fcntl
 import mmap

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from penstock.base.clock import NS_PER_SECOND
 from penstock.engine import DistributionEngine, Event, EventKind, MeteringLimits, SessionBuffer, read_events
-from penstock.engine.core.events import EngineEvent, Overrun, Session, Subscribe, Tick, Updates
+from penstock.engine.core.events import EngineEvent, Overrun, SessionChanged, Subscribe, Tick, Updates
 from penstock.engine.core.session_events import decode_session
 from penstock.middleware import SessionEvent
-from penstock.plant.live.datapath import Updated
-from penstock.plant.live.upstream import Incoming
+from penstock.plant.core.incoming import Incoming, Updated
 from penstock.shm import RingReader
 from penstock.wire.term import session_tag
 from unit.engine_kit import NOW, buffer_consumer, drain, engine, ring_consumer
@@ -99,7 +98,7 @@ class Market:
             return
         self.is_open[stream] = kind == "begin"
         name = self.session(stream)
-        handle(Session(SessionEvent(kind, stream, name, "", session_tag(name), "feed")))
+        handle(SessionChanged(SessionEvent(kind, stream, name, "", session_tag(name), "feed")))
 
 
 class Below:

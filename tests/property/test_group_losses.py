@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from penstock.engine import EventKind, TransmissionClass, make_event
 from penstock.plant.core.event_blocks import Cut, blocks_of, cut_events, joined
-from penstock.plant.live.datapath import Updated
+from penstock.plant.core.incoming import Incoming, Updated
 from penstock.plant.live.group_sender import NewestSent
-from penstock.plant.live.upstream import Incoming
 
 ITEMS = 4
 

@@ -37,6 +37,12 @@ class Told:
         (event,) = read_events(make_event(EventKind.UPDATE, item=1, cls=cls, number=number, merged=merged, body=record))
         self.stories.told(self._connection, event, Defined(TOPIC, NEWEST), NEWEST.view(event.body))
 
+    def refresh(self, number: int) -> None:
+        """Write the refresh into the consumer's ring; the consumer has not read it."""
+        record = self.market.published[TOPIC][number - 1].record(NEWEST)
+        (event,) = read_events(make_event(EventKind.REFRESH, item=1, number=number, body=record))
+        self.stories.wrote(self._connection, event, Defined(TOPIC, NEWEST))
+
     def receipt(self, first: int, last: int) -> None:
         body = first.to_bytes(8, "little") + last.to_bytes(8, "little") + bytes([ReceiptCause.UPSTREAM]) + bytes(7)
         (event,) = read_events(make_event(EventKind.RECEIPT, item=ALL_ITEMS, number=last, body=body))
@@ -54,6 +60,19 @@ def test_a_receipt_excuses_nothing_that_is_lost_after_it() -> None:
     told.update(3)
     with pytest.raises(SimulationError, match="are not contiguous"):
         told.update(5)
+
+
+@pytest.mark.spec("CRIT-4")
+def test_after_an_overrun_the_next_update_may_come_without_the_lost_refresh() -> None:
+    overrun, read = Told(AT_PLANT), Told(AT_PLANT)
+    for told in (overrun, read):
+        for value in range(3):
+            told.market.publish(TOPIC, value, 0)
+        told.refresh(2)
+    overrun.stories.restarted(AT_PLANT)
+    overrun.update(3)
+    with pytest.raises(SimulationError, match="are not contiguous"):
+        read.update(3)
 
 
 @pytest.mark.spec("CRIT-1")

@@ -16,9 +16,8 @@ from penstock.engine.core.kernel._event import EVENT_HEAD_SIZE, EventKind, Trans
 from penstock.engine.core.metering_limits import interval_ns
 from penstock.middleware import LossReceipt, SessionEvent
 from penstock.model import MessageModel
+from penstock.plant.core.incoming import Incoming, Updated
 from penstock.plant.live.datagrams import hear
-from penstock.plant.live.datapath import Updated
-from penstock.plant.live.upstream import Incoming
 from penstock.shm import RegionReader
 from penstock.shm._region import RECORD_HEADER_SIZE, REGION_HEADER_SIZE
 from penstock.sim import EnginePlant, EnginePlantOptions, World, run_engine_seed

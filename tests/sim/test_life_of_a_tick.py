@@ -4,8 +4,8 @@ import pkgutil
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,13 +16,15 @@ from tests.assured_kit import Router, queue
 
 from penstock.assured.wire._layout import OUTCOME_STORED
 from penstock.assured.wire.frames import Published
-from penstock.base.clock import NS_PER_SECOND
+from penstock.base.clock import NS_PER_SECOND, random_bytes
 from penstock.base.core import Tick
+from penstock.base.errors import PenstockError
 from penstock.base.ids import parse_group
 from penstock.convert import Converter, ConverterTable
 from penstock.demo.generator import QUOTE, TickGenerator
 from penstock.engine import EVENT_SIZE_MAX, DistributionEngine, EngineConfig, EventKind, read_events
 from penstock.engine.client._intake import Intake
+from penstock.engine.control import OpenRegion
 from penstock.engine.core import events as engine_events
 from penstock.feed import FeedAdapter, GeneratorConfig, ItchGenerator, LineArbiter, LineConfig, SynchroniserConfig
 from penstock.feed.core.events import PersistTerm, PublishConverted, SourceDatagram, TermPersisted
@@ -49,7 +51,10 @@ from penstock.middleware import (
     Unicast,
 )
 from penstock.middleware.live import MulticastPublisher, MulticastReceiver
+from penstock.net.live.handover import Handover
 from penstock.net.udp import free_channel
+from penstock.plant.config import NodeConfig
+from penstock.plant.live.data_path import DataPath
 from penstock.shm import RingReader, RingWriter
 from penstock.sim import LinkFaults, World
 from penstock.sim.network import Network
@@ -301,13 +306,48 @@ def test_the_walk_through_a_filter_module(expected_prices: list[float]) -> None:
     assert [price for _, price in told] == expected_prices
 
 
+class Node:
+    """The ticker plant around the data path. This test has no sessions, and no consumer that fails."""
+
+    def events_ready(self, consumer: int, data: bytes) -> None:
+        raise AssertionError(consumer)
+
+    def tell(self, consumer: int, message: OpenRegion) -> None:
+        raise AssertionError(consumer)
+
+    def end(self, consumer: int, error: PenstockError) -> None:
+        raise error
+
+    def wanted(self, topics: Sequence[str]) -> None: ...
+
+    def unwanted(self, topics: Sequence[str]) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+
+@contextmanager
+def stopping(data_path: DataPath) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        data_path.stop()
+
+
 def test_the_walk_through_a_ticker_plant(expected_prices: list[float]) -> None:
     """From received packets to the events in a consumer's ring, all in shared memory."""
     steps, randomness = documented_steps(), World(1).randomness
     engine = DistributionEngine(EngineConfig(), randomness, models=[QUOTE])
+    handover = Handover(f"@penstock-test-{random_bytes(8).hex()}")
+    data_path = DataPath(NodeConfig(name="node"), engine, None, Node(), handover)
     publisher, receiver = Publisher(1, 1, PublisherConfig()), Receiver(ReceiverConfig(join="start"), randomness)
     generator, batch, prices = TickGenerator(3, 5), DatagramBatch(16), []
-    with RingWriter.create(1 << 18, EVENT_SIZE_MAX) as ring, RingReader(ring.segment) as reader:
+    with (
+        closing(handover),
+        stopping(data_path),
+        RingWriter.create(1 << 18, EVENT_SIZE_MAX) as ring,
+        RingReader(ring.segment) as reader,
+    ):
         engine.handle(engine_events.Attach(7, "screen", engine_events.Sinks(ring=ring)), 0)
         engine.handle(engine_events.Subscribe(7, 1, ["md.demo.eq.*.quote"], "critical"), 0)
         intake = Intake(64, lambda *_: (None, None))
@@ -319,7 +359,7 @@ def test_the_walk_through_a_ticker_plant(expected_prices: list[float]) -> None:
             with calls_noted() as noted:
                 for delivered in receiver.handle(DatagramsReceived(batch), 0):
                     if isinstance(delivered, Deliver | DeliverBatch):
-                        engine.handle(engine_events.Updates(delivered.messages), 0)
+                        data_path.take(delivered.messages)
             while data := intake.take(reader, 0):
                 events = [each for each in read_events(data) if each.kind in (EventKind.REFRESH, EventKind.UPDATE)]
                 prices += [QUOTE.view(event.body).bid_price for event in events]
@@ -374,6 +414,27 @@ def test_the_walk_on_real_sockets(expected_prices: list[float]) -> None:
     titles = ("Publish", "Pack", "Send", "Receive", "Order", "Merge", "Match", "Read")
     assert_called_in_order(visible(steps, *titles, sockets=True), noted)
     assert prices_of(told) == expected_prices
+
+
+def test_single_messages_take_the_short_way() -> None:
+    """publish() of one message calls no Python function of the core."""
+    channel, prices = free_channel(), []
+    with (
+        MulticastReceiver([channel], config=ReceiverConfig(join="start")) as receiver,
+        MulticastPublisher(channel, config=PublisherConfig(linger_ms=1)) as publisher,
+    ):
+        quotes = [QUOTE.new(symbol="AAPL", bid_price=number, ask_price=number + 1) for number in range(1, 21)]
+        publisher.publish("md.demo.eq.AAPL.quote", quotes[0])  # the stream's first packet
+        with calls_noted() as noted:
+            for quote in quotes[1:]:
+                publisher.publish("md.demo.eq.AAPL.quote", quote)
+        deadline = time.monotonic() + 20
+        while len(prices) < len(quotes):
+            assert time.monotonic() < deadline, "the quotes did not arrive"
+            for each in receiver.receive(0.1):
+                prices += prices_of(read(each)) if isinstance(each, Deliver | DeliverBatch) else []
+    assert not [name for name in noted if name.startswith("penstock.middleware.core.")]
+    assert prices == list(range(1, 21))
 
 
 @pytest.mark.parametrize("sabotage", [lambda steps: steps["Order"].reverse(), lambda steps: steps["Pack"].append("x")])

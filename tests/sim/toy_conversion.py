@@ -10,7 +10,7 @@ import numpy
 
 from penstock.base.errors import RemoteProtocolError
 from penstock.convert import SourceBatch
-from penstock.feed.core.conversion import Position
+from penstock.feed.core.conversion import Checkpoint
 from penstock.wire import MESSAGE_DTYPE, Extension, Origin, encode_extensions, encode_origin
 
 
@@ -103,7 +103,7 @@ class ToyConversion:
         self.checkpoint_interval = checkpoint_interval
         self.is_over = False
         self.trading_date: date | None = None
-        self._checkpoints: list[Position] = []
+        self._checkpoints: list[Checkpoint] = []
 
     def convert(self, batch: SourceBatch) -> ToyConverted:
         messages: list[tuple[str, Origin, bytes]] = []
@@ -129,11 +129,11 @@ class ToyConversion:
     def skip_to(self, sequence: int) -> None:
         self.next_source_sequence = sequence
 
-    def take_checkpoints(self) -> list[Position]:
+    def take_checkpoints(self) -> list[Checkpoint]:
         taken, self._checkpoints = self._checkpoints, []
         return taken
 
-    def checkpoint_now(self) -> Position:
+    def checkpoint_now(self) -> Checkpoint:
         return ToyCheckpoint(self.next_source_sequence, self.next_message_sequence, self.state.digest)
 
     def new_session(self, name: str, trading_date: date | None, *, is_continued: bool = False) -> None:

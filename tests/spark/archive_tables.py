@@ -1,4 +1,4 @@
-"""Archives with tables written by hand, for their readers."""
+"""Archives with tables written by hand, for tests of their readers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def schema_of(ddl: str) -> pa.Schema:
 def write_tables(
     path: Path, tables: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]], *, date: str = "2024-01-02"
 ) -> None:
-    """One commit: rows by table, each table with its columns in Spark's words. A row's `stream` is its partition."""
+    """One commit: rows by table, each table with its columns as a Spark schema. A row's `stream` is its partition."""
     with Archive.writing(path) as archive:
         staging = archive.begin()
         files = []

@@ -12,11 +12,11 @@ from penstock.spark import session as new_session
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'penstock[spark]'")
 
 
-# Spark's workers find what tests define in the tests' modules, as the tests themselves do.
+# Spark's workers import the test modules to find the functions that tests define.
 TESTS = str(Path(__file__).parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TESTS, os.environ.get("PYTHONPATH")]))
 
-# Small work in many short processes: the time to compile Java well would never come back.
+# The tests run little work in many short processes, so optimising Java compilation would not pay off.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 SMALL = {
@@ -30,7 +30,7 @@ it. Commands of tests do both."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark and py4j warn of things that are not ours to mend."""
+    """Ignore warnings of Spark and py4j that Penstock cannot fix."""
     for item in items:
         if "tests/spark" in str(item.path):
             item.add_marker(pytest.mark.filterwarnings("default"))

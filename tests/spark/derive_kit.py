@@ -1,4 +1,4 @@
-"""Tables as the archive has them, of what a converter makes of a feed; and derivations run step by step."""
+"""Tables as the archive stores them, with a converter's messages of a feed; and derivations run step by step."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
@@ -69,11 +69,11 @@ def _schema(name: str) -> pa.Schema:
     return _batch(rows_of_converted(converter.convert(empty)), model).schema
 
 
-# Books without Spark: the same functions, called as Spark calls them
+# Books without Spark: the same functions, called the way Spark calls them
 
 
 def books(events: Sequence[pa.Table], levels: int = 10, buckets: int = 3) -> dict[str, list[dict[str, Any]]]:
-    """Top of book and depth of events that come in these steps; rows sorted by stream and number."""
+    """Top of book and depth of the events in these steps; rows sorted by stream and number."""
     made: dict[str, list[dict[str, Any]]] = {"top_of_book": [], "depth": []}
     carried: list[pa.RecordBatch] = []
     for number, table in enumerate(events):
@@ -109,7 +109,7 @@ def _worked(
 
 
 def run(spark: Any, derivation: Derivation, steps: Sequence[Mapping[str, pa.Table]]) -> dict[str, list[dict[str, Any]]]:
-    """The rows that a derivation makes of these steps, sorted by all columns."""
+    """The rows that a derivation computes from these steps, sorted by all columns."""
     made: dict[str, list[Any]] = {name: [] for name in derivation.tables}
     before = {name: steps[0][name].slice(0, 0) for name in derivation.needs}
     carried = None
@@ -134,7 +134,7 @@ def run(spark: Any, derivation: Derivation, steps: Sequence[Mapping[str, pa.Tabl
 
 
 def cut(tables: Mapping[str, pa.Table], numbers: Sequence[int]) -> list[dict[str, pa.Table]]:
-    """Tables cut into steps, before the messages with these numbers."""
+    """Tables divided into steps before the messages with these numbers."""
     bounds = [-(2**62), *sorted(numbers), 2**62]
     return [
         {

@@ -1,4 +1,4 @@
-"""Journals with made-up messages, for tests of what reads them."""
+"""Journals with generated messages, for tests of their readers."""
 
 from pathlib import Path
 

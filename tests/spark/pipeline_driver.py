@@ -1,6 +1,6 @@
-"""Runs `penstock` and kills its own process, as with kill -9, at a step.
+"""Runs `penstock` and kills its own process at a step, as with kill -9.
 
-pipeline_driver.py STEP COUNT KINDS ARGUMENTS...: it knows derivations of these kinds, with commas between them, only.
+pipeline_driver.py STEP COUNT KINDS ARGUMENTS...: only derivations of these kinds exist; commas separate the kinds.
 """
 
 import sys

@@ -20,7 +20,7 @@ CAPTURED_NS = 1_704_204_000_000_000_000  # 2024-01-02 14:00 UTC
 
 
 class Silent:
-    """Nobody looks at the progress."""
+    """A progress callback that does nothing."""
 
     def begin(self, slices: int) -> None: ...
 
@@ -30,7 +30,7 @@ class Silent:
 
 
 def write_feed(path: Path, messages: int = 20_000, symbols: int = 20, seed: int = 3) -> int:
-    """A day of order flow; how many messages it has."""
+    """Write a day of order flow; return the number of its messages."""
     generator = ItchGenerator(GeneratorConfig(seed=seed, symbols=symbols, messages=messages))
     with path.open("wb") as file:
         while blocks := bytes(generator.blocks()):
@@ -39,7 +39,7 @@ def write_feed(path: Path, messages: int = 20_000, symbols: int = 20, seed: int 
 
 
 def converted(messages: int, symbols: int = 10) -> list[tuple[str, Origin, int, bytes]]:
-    """(topic, origin, model id, record) of what an adapter publishes."""
+    """The (topic, origin, model id, record) of each message that an adapter publishes."""
     generator = ItchGenerator(GeneratorConfig(seed=5, symbols=symbols, messages=messages))
     converter = Converter(ConverterTable.load("itch").compile(), STREAM, trading_date=DAY)
     made = []
@@ -65,12 +65,13 @@ def two_sessions(messages: int, symbols: int = 10) -> list[tuple[str, Origin, in
 
 
 def version_of(model_id: int) -> int:
-    """The version that a converter writes of a shipped model."""
+    """The version of a shipped model that a converter writes."""
     return shipped_models()[model_id].version
 
 
 def capture_of(messages: list[tuple[str, Origin, int, bytes]], seed: int = 1, corrupt: int = -1) -> list[bytes]:
-    """Packets of two adapters that publish the same; the second is behind. Message `corrupt` differs in the second."""
+    """Packets of two adapters that publish the same messages; the second is behind. Message `corrupt` differs in the
+    second."""
     chance = random.Random(seed)
     queues: list[list[bytes]] = []
     for publisher in (1, 2):
@@ -92,7 +93,7 @@ def capture_of(messages: list[tuple[str, Origin, int, bytes]], seed: int = 1, co
 
 
 def write_journal(path: Path, records: list[bytes], first: int = 1) -> None:
-    """Appends; a record's time follows from its number."""
+    """Append the records; a record's time follows from its number."""
     with JournalWriter.open(path, JournalConfig(segment_bytes=65_536, preallocate_bytes=0)) as journal:
         for number, record in enumerate(records, start=first):
             journal.append(record, CAPTURED_NS + number * 1_000)

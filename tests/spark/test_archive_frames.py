@@ -1,4 +1,4 @@
-"""Archives as DataFrames: whatever their directory is called, and with columns of several versions of a model."""
+"""Archives as DataFrames: in any directory, and with columns of several versions of a model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ def elsewhere(spark: Any) -> Iterator[Any]:
 
 @pytest.mark.spec("PIPE-6", "PIPE-12")
 @pytest.mark.parametrize("name", ["plain", "day[1]", "{a,b}", "what? 100%", "a*b\\c"])
-def test_an_archive_is_read_whatever_its_directory_and_the_default_file_system(
+def test_an_archive_is_read_from_any_directory_and_default_file_system(
     elsewhere: Any, tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / name / "archive"

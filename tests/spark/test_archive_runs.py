@@ -1,4 +1,4 @@
-"""Runs into an archive: models of one's own, and a follower that merges its files."""
+"""Runs into an archive: custom models, and a follower that merges its files."""
 
 from datetime import date
 from pathlib import Path
@@ -19,7 +19,7 @@ from unit.ticks_kit import COUNT, DOCUMENT, TICK, write_ticks
 
 @pytest.mark.spec("PIPE-11")
 @pytest.mark.parametrize("how", ["given", "in band", "later"])
-def test_messages_of_a_model_of_ones_own_have_their_table(spark: Any, tmp_path: Path, how: str) -> None:
+def test_messages_of_a_custom_model_have_their_table(spark: Any, tmp_path: Path, how: str) -> None:
     write_ticks(tmp_path / "journal", document=DOCUMENT if how == "in band" else "")
     source = JournalSource(JournalPlace(str(tmp_path / "journal")))
     with Archive.writing(tmp_path / "archive") as archive:
@@ -72,5 +72,5 @@ def test_a_follower_removes_old_dates(spark: Any, tmp_path: Path) -> None:
             spark, archive, [JournalSource(place)], (), Silent(),
             is_ended=lambda: next(looks), sleep=lambda seconds: None, first_date=first_date,
         )  # fmt: skip
-        assert sizes[0] == sizes[1] == sizes[2] >= 600, "no date is old yet"
+        assert sizes[0] == sizes[1] == sizes[2] >= 600, "no date has expired yet"
         assert [info.rows for info in archive.tables() if info.name not in FACT_SCHEMAS] == []

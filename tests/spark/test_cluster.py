@@ -1,6 +1,6 @@
-"""A cluster on this machine, with the package from its wheel: executors as processes of their own.
+"""A cluster on this machine, with the package from its wheel: executors run as separate processes.
 
-The long run has a standalone master and two workers; the suite Spark's own local-cluster, which starts quicker.
+The long run has a standalone master and two workers; the suite uses Spark's own local-cluster, which starts faster.
 """
 
 import os
@@ -52,7 +52,7 @@ with session(master, **conf) as spark:
 
 
 def build_wheel(project: Path, folder: Path) -> Path:
-    """The wheel, with the extensions that are built already."""
+    """The wheel, with the extensions that are already built."""
     copied = folder / "project"
     copied.mkdir()
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
@@ -108,9 +108,9 @@ def local_cluster(folder: Path) -> Iterator[str]:
 @pytest.mark.parametrize("cluster", [standalone, local_cluster])
 def test_batch_and_streaming_on_a_cluster(tmp_path: Path, project: Path, cluster: Cluster) -> None:
     wheel = build_wheel(project, tmp_path)
-    assert "cp3" in wheel.name  # of this platform: there are extensions in it
+    assert "cp3" in wheel.name  # for this platform, because the wheel has extensions
     package = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archive:  # what pip install --no-deps --target does
+    with zipfile.ZipFile(wheel) as archive:  # like pip install --no-deps --target
         archive.extractall(package)
     journal = tmp_path / "j.d"
     append(journal, Publisher().packets(5_000))

@@ -1,4 +1,4 @@
-"""The rows of an archive do not depend on how its sources were cut into runs and steps."""
+"""The rows of an archive do not depend on the division of its sources into runs and steps."""
 
 import os
 import random
@@ -27,16 +27,16 @@ from penstock.spark.pipeline.sources.capture import FeedSource, JournalSource
 from spark.pipeline_kit import DAY, Silent, capture_of, two_sessions, write_feed, write_journal
 
 FACTS = {"delivery", "agreement", "latency", "loss", "quarantine"}
-"""Tables about slices: how many rows they have follows from the slices."""
+"""Tables about slices: the number of their rows depends on the slices."""
 
 
 def dates_of(path: Path, table: str) -> set[str]:
-    """The dates that a table has rows of."""
+    """The dates of the table's rows."""
     return {file.date for file in Archive.open(path).catalogue.files.get(table, {}).values()}
 
 
 SOME = (Books(), TimeBars(), TradeQuote(), BestBidOffer(), Day())
-"""One for every way in which something is carried or closed; all of them take minutes."""
+"""One derivation for every way to carry or close state; all derivations would take minutes."""
 
 SOAK_SEEDS = int(os.environ.get("PENSTOCK_CUT_SEEDS", "10"))
 
@@ -49,7 +49,7 @@ SOAK_SEEDS = int(os.environ.get("PENSTOCK_CUT_SEEDS", "10"))
         *(pytest.param(seed, DERIVATIONS, marks=pytest.mark.soak) for seed in range(6, 6 + SOAK_SEEDS)),
     ],
 )
-def test_a_capture_cut_at_random_places_gives_the_same_tables(
+def test_a_capture_divided_at_random_places_gives_the_same_tables(
     spark: Any, tmp_path: Path, seed: int, derivations: tuple[Derivation, ...]
 ) -> None:
     chance = random.Random(seed)
@@ -69,7 +69,7 @@ def test_a_capture_cut_at_random_places_gives_the_same_tables(
         for table in closed:
             assert "2024-01-02" in dates_of(tmp_path / "cut", table), "the first session has ended"
         if "day" in closed:
-            assert dates_of(tmp_path / "cut", "day") == {"2024-01-02"}, "no other has"
+            assert dates_of(tmp_path / "cut", "day") == {"2024-01-02"}, "no other session has ended"
         write_journal(Path(place.where), records[cuts[-1] :], cuts[-1] + 1)
         run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2, is_closing=True)
     for table in closed:
@@ -105,7 +105,7 @@ def test_days_in_one_run_and_in_a_run_each_give_the_same_tables(spark: Any, tmp_
 
 
 @pytest.mark.spec("DAY-1", "DAY-2", "DAY-4")
-def test_five_days_of_a_pair_with_failovers_are_five_single_days(spark: Any, tmp_path: Path) -> None:
+def test_five_days_of_a_pair_with_failovers_equal_five_single_days(spark: Any, tmp_path: Path) -> None:
     recorded = record_days(tmp_path / "recorded", seed=2, messages_per_s=800)
     assert [file.stem for file in recorded.files] == [f"2024-01-{day}" for day in (11, 12, 16, 17, 18)]
     compared = compare_days(spark, recorded, tmp_path, SOME, is_one_archive=True)
@@ -115,7 +115,7 @@ def test_five_days_of_a_pair_with_failovers_are_five_single_days(spark: Any, tmp
     together = rows_of([tmp_path / "five-days"])
     for table in ("book_event", "trade", "depth", "bar_time", "trade_quote", "bbo", "day"):
         row = next(row for row in together if row.table == table)
-        assert difference(together, together - Counter([row])) == 1, "a row that is missing counts"
+        assert difference(together, together - Counter([row])) == 1, "a missing row counts"
 
 
 @pytest.mark.spec("DAY-4", "DAY-6")

@@ -1,4 +1,4 @@
-"""`penstock demo` with the pipeline behind the plant: everything that was published is archived, once, and audited."""
+"""`penstock demo` with the pipeline behind the plant: every published message is archived once, and audited."""
 
 import html
 import re
@@ -18,7 +18,7 @@ SPARK_SECONDS = 240.0
 
 @pytest.mark.soak
 @pytest.mark.spec("PIPE-5", "PIPE-7")
-def test_what_subscribers_saw_is_what_is_archived_though_the_active_adapter_is_killed(tmp_path: Path) -> None:
+def test_archived_messages_equal_received_ones_although_the_active_adapter_is_killed(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     kept = ("--keep", str(tmp_path), "--report", str(page))
     with running("demo", "--seconds", "5", "--kill-active", *kept, *QUICK) as demo:

@@ -1,4 +1,4 @@
-"""Books from order-by-order rows: those of the converter, those of a vendor, and the same however the rows are cut."""
+"""Books from order-by-order rows equal the converter's and a vendor's books for any division of the rows."""
 
 import csv
 import gzip
@@ -28,12 +28,12 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
 
 
 def without_number(rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """Rows by the source message they come from: a quote has a number of its own, behind that of the event."""
+    """Rows by source message: a quote has a number of its own, after that of the event."""
     return sorted(tuple(row[name] for name in ("source_seq", *names) if name != "seq") for row in rows)
 
 
 @pytest.mark.spec("PIPE-5")
-def test_the_best_of_the_book_is_what_the_converter_publishes(day: dict[str, pa.Table]) -> None:
+def test_the_top_of_the_book_equals_the_converters_quotes(day: dict[str, pa.Table]) -> None:
     made = books([day["book_event"]])
     assert without_number(made["top_of_book"], QUOTE) == without_number(day["quote"].to_pylist(), QUOTE)
     best = [row for row in made["depth"] if row["level"] == 0]
@@ -47,7 +47,7 @@ def test_the_best_of_the_book_is_what_the_converter_publishes(day: dict[str, pa.
 
 
 @pytest.mark.spec("PIPE-5")
-def test_steps_make_the_same_books(day: dict[str, pa.Table]) -> None:
+def test_the_books_do_not_depend_on_the_steps(day: dict[str, pa.Table]) -> None:
     chance = random.Random(3)
     whole = books([day["book_event"]])
     last = day["book_event"]["seq"][-1].as_py()
@@ -90,17 +90,17 @@ def test_actions_and_events_of_several_messages() -> None:
         found = [(row["seq"], row["bid_price"], row["bid_size"], row["ask_price"], row["ask_size"]) for row in top]
         assert found == [
             (2, 10, 5, 11, 4),  # both orders of the event at once
-            (5, 10, 7, 11, 4),  # nothing by 3, of an unknown order, and 4, of a hidden one
+            (5, 10, 7, 11, 4),  # no effect: 3 has an unknown order, and 4 a hidden one
             (6, 10, 7, 13, 2),
             (9, None, 0, 1, 1),
             (10, None, 0, None, 0),
-            (11, 2, 1, None, 0),  # a new session of the source: the order of B is gone
+            (11, 2, 1, None, 0),  # a new session of the source: the order of B is removed
         ]
 
 
 @pytest.mark.spec("PIPE-5")
 def test_price_levels_make_books(samples: Path) -> None:
-    """A feed that gives whole levels has no orders: the books are made of the levels, in one step or in many."""
+    """A feed with whole levels has no orders: the books are built from the levels, in one step or in many."""
     path = samples / "pcap_iex" / "iex_deep10_20231002_first3000.pcap.gz"
     deep = of_file(path, table="iex-deep", day=None, models=("book_event", "quote"))
     assert len(deep["quote"]) > 100
@@ -156,7 +156,7 @@ def vendor_levels(row: dict[str, str], side: str) -> list[dict[str, Any]]:
 
 @pytest.mark.spec("PIPE-5")
 def test_a_day_in_spark_has_the_vendors_ten_levels(spark: Any, samples: Path, tmp_path: Path) -> None:
-    """On every add and cancel row. A trade's rows are one event: the vendor has one row for it."""
+    """After every add and cancel row. The rows of a trade are one event: the vendor has one row for it."""
     orders = [row for row in vendor_rows(samples, "mbo") if row["action"] in "RAC"]
     traded = {row["sequence"] for row in vendor_rows(samples, "mbp10") if row["action"] == "T"}
     following = [*(row["sequence"] for row in orders[1:]), ""]
@@ -169,7 +169,7 @@ def test_a_day_in_spark_has_the_vendors_ten_levels(spark: Any, samples: Path, tm
     met: Counter[str] = Counter()
     now: dict[str, Any] = {}
     for number, row in enumerate(orders, 1):
-        now = found.get(number, now)  # no row: nothing has changed within the ten levels
+        now = found.get(number, now)  # no row: no change within the ten levels
         expected = by_number.get((row["sequence"], row["action"], row["order_id"]))
         if expected is None:
             continue
@@ -180,8 +180,8 @@ def test_a_day_in_spark_has_the_vendors_ten_levels(spark: Any, samples: Path, tm
 
 
 @pytest.mark.spec("PIPE-5")
-def test_changes_of_a_real_slice_are_those_of_the_given_book(samples: Path) -> None:
-    """Orders from before the slice are unknown; every other change is the given one, to the share."""
+def test_changes_of_a_real_slice_equal_those_of_the_given_book(samples: Path) -> None:
+    """Orders from before the slice are unknown; every other change matches exactly, to the share."""
     slice_ = of_file(samples / "itch" / real.NAME.format("all"), day=date(2019, 1, 30))
     given = real.rows(samples / "itch" / "aapl_20190130_0930_events_book10_rows00001-05000.csv.gz")
     sides = {row["source_seq"]: row["side"] for row in slice_["book_event"].to_pylist()}

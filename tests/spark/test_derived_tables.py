@@ -1,4 +1,4 @@
-"""Bars, best bid and offer, trades with quotes, and the day, in Spark: against plain Python, however they are cut."""
+"""Bars, best bid and offer, trades with quotes, and the day, in Spark: compared with plain Python, for any division."""
 
 import random
 import zipfile
@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
 
 
 def some_trades(chance: random.Random, count: int) -> list[dict[str, Any]]:
-    """Two streams, three symbols, marks, late rows, corrections and cancellations soon or long after."""
+    """Two streams, three symbols, sale conditions, late rows, and corrections and cancellations soon or long after."""
     rows: list[dict[str, Any]] = []
     told: list[dict[str, Any]] = []
     for number in range(1, count + 1):
@@ -56,7 +56,7 @@ def some_trades(chance: random.Random, count: int) -> list[dict[str, Any]]:
     return rows
 
 
-# The same in plain Python
+# The reference in plain Python
 
 
 def late(rows: list[dict[str, Any]]) -> set[int]:
@@ -70,7 +70,7 @@ def late(rows: list[dict[str, Any]]) -> set[int]:
 
 
 def as_altered(trade: dict[str, Any], rows: list[dict[str, Any]], until: float) -> dict[str, Any] | None:
-    """A trade as the rows below this number have it."""
+    """A trade as of the rows below this number."""
     now = dict(trade)
     for row in rows:
         is_ours = all(row[name] == trade[name] for name in ("stream", "symbol", "trade_id"))
@@ -157,7 +157,7 @@ def counted_bars(rows: list[dict[str, Any]], measure: str, size: int) -> list[di
 
 
 def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Decimals without their trailing zeros, in the oracle's order of columns."""
+    """Decimals without trailing zeros, in the oracle's order of columns."""
     names = ["stream", "symbol", "venue", "event_time", "end_time", "first_seq", "last_seq"]
     rest = ["open", "high", "low", "close", "volume", "turnover", "vwap", "trade_count", "revision"]
     return sorted(({name: plain_value(row[name]) for name in (*names, *rest)} for row in rows), key=repr)
@@ -190,7 +190,7 @@ def test_bars_are_the_same_in_python_in_batch_and_in_steps(spark: Any, kind: str
 
 
 def day_of_converter(tables: dict[str, pa.Table]) -> dict[str, list[Any]]:
-    """What the converter said last of each symbol."""
+    """The converter's last statistics of each symbol."""
     last = {row["symbol"]: row for row in tables["day_statistics"].to_pylist()}
     names = ("open", "high", "low", "last", "volume", "turnover", "trade_count")
     names += tuple(f"extended_{name}" for name in names[1:])
@@ -218,13 +218,13 @@ def day_of_spark(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.spec("PIPE-5")
-def test_the_day_is_what_the_converter_says_at_its_end(spark: Any, samples: Path, tmp_path: Path) -> None:
+def test_the_day_equals_the_converters_statistics_at_its_end(spark: Any, samples: Path, tmp_path: Path) -> None:
     day = of_file(generated(tmp_path / "day.itch", seed=5, symbols=30, messages=20_000))
-    assert "cancel" in day["trade"]["action"].to_pylist(), "a day without broken trades shows little"
+    assert "cancel" in day["trade"]["action"].to_pylist(), "a day without broken trades proves little"
     path = samples / "pcap_iex" / "iex_tops16_20170710_testfeed.pcapng.gz"
     capture = of_file(path, table="iex-tops", day=None, stream=2, models=("trade", "day_statistics"))
     sold = capture["trade"].filter(pa.compute.equal(capture["trade"]["action"], "trade"))
-    assert (len(sold), pa.compute.sum(sold["quantity"]).as_py()) == (6390, 1_427_907), "as in the facts"
+    assert (len(sold), pa.compute.sum(sold["quantity"]).as_py()) == (6390, 1_427_907), "as in the table of facts"
     both = {"trade": pa.concat_tables([day["trade"], capture["trade"]])}
     made = run(spark, Day(), cut(both, [day["trade"]["seq"][1_000].as_py()]))["day"]
     for stream, tables in ((1, day), (2, capture)):
@@ -233,7 +233,7 @@ def test_the_day_is_what_the_converter_says_at_its_end(spark: Any, samples: Path
 
 @pytest.mark.spec("PIPE-5")
 def test_minutes_of_real_ticks_have_the_volume_of_the_vendors_minutes(spark: Any, samples: Path) -> None:
-    """But for the first and the last regular minute, where the vendor leaves some sale conditions out."""
+    """Except for the first and the last regular minute, where the vendor excludes some sale conditions."""
     midnight = 1_381_118_400_000  # of 2013-10-07 in New York
     ticks = lean(samples, "ibm_20131007_trade_tick.zip")
     rows = [
@@ -368,25 +368,25 @@ def quotes_table(*rows: dict[str, Any]) -> pa.Table:
 
 
 def joined_at(spark: Any, trades: pa.Table, quotes: pa.Table, **how: Any) -> dict[int, int | None]:
-    """By the number of each trade, that of its quote."""
+    """The quote's number by the number of each trade."""
     rows = as_of(spark.createDataFrame(trades), spark.createDataFrame(quotes), **how).collect()
     return {row.seq: row.quote_seq for row in rows}
 
 
 @pytest.mark.spec("DAY-5")
-def test_a_quote_that_the_trade_caused_is_not_taken_for_the_one_before_it(spark: Any) -> None:
+def test_a_quote_that_the_trade_caused_is_not_used_as_the_one_before_it(spark: Any) -> None:
     quotes = quotes_table(
         quote(1, MONDAY_NS - 5, 10, 12),
         quote(2, MONDAY_NS, 10, 11),
-        quote(4, MONDAY_NS, 10, 13),  # what is left when the trade has taken the offer of 11
-        quote(9, MONDAY_NS, 9, 14, stream=2, venue="Y"),  # nobody knows whether it came before the trade
+        quote(4, MONDAY_NS, 10, 13),  # the rest after the trade at the offer of 11
+        quote(9, MONDAY_NS, 9, 14, stream=2, venue="Y"),  # its order relative to the trade is unknown
     )
     trades = pa.Table.from_pylist([trade(3, MONDAY_NS), trade(10, MONDAY_NS + 1)], SCHEMA)
     assert joined_at(spark, trades, quotes) == {3: 2, 10: 9}
 
 
 @pytest.mark.spec("DAY-5")
-def test_quotes_of_another_session_are_used_by_nothing_unless_asked_for(spark: Any) -> None:
+def test_quotes_of_another_session_are_not_used_unless_requested(spark: Any) -> None:
     quotes = quotes_table(
         quote(1, MONDAY_NS, 191, None),
         quote(5, TUESDAY_NS, None, Decimal("180.10"), origin=16),
@@ -409,8 +409,8 @@ def test_quotes_of_another_session_are_used_by_nothing_unless_asked_for(spark: A
 
 
 @pytest.mark.spec("DAY-5", "DAY-6")
-def test_quotes_of_a_file_do_not_outlast_its_day(spark: Any) -> None:
-    """Each day of two venues is a file, and so a stream of its own: no session of the same stream ever follows."""
+def test_quotes_of_a_file_end_with_its_day(spark: Any) -> None:
+    """Each day of two venues is a file and a separate stream: no later session of the same stream follows."""
     quotes = quotes_table(
         quote(1, MONDAY_NS, 191, 192, stream=1),
         quote(1, MONDAY_NS + 1, 190, 193, stream=2, venue="Y"),
@@ -433,8 +433,8 @@ def test_quotes_of_a_file_do_not_outlast_its_day(spark: Any) -> None:
 
 
 @pytest.mark.spec("DAY-8")
-def test_a_corrected_trade_keeps_its_hours_in_the_day(spark: Any) -> None:
-    """The correction is printed in other hours, and says so."""
+def test_a_corrected_trade_keeps_its_trading_hours_in_the_day(spark: Any) -> None:
+    """The correction is printed outside of those hours, with a mark."""
     extended = 2
     trades = pa.Table.from_pylist(
         [

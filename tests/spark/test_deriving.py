@@ -1,4 +1,4 @@
-"""Derivations in the archive: each row taken once, in whatever steps, with what is carried from one to the next."""
+"""Derivations in the archive: each row is used once, for any steps, with state carried from one step to the next."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from spark.pipeline_kit import Silent, capture_of, converted, write_journal
 
 
 class Totals:
-    """A row at the end with the quantity traded: what is carried decides it."""
+    """Emits a row at the end with the quantity traded, computed from the carried state."""
 
     name, tables, needs = "totals", ("total",), ("trade",)
 
@@ -34,7 +34,7 @@ class Totals:
 
 
 class Doubled:
-    """Reads what another derivation has made in the same step."""
+    """Reads the rows that another derivation wrote in the same step."""
 
     name, tables, needs = "doubled", ("double",), ("total",)
 
@@ -57,13 +57,13 @@ def test_steps_and_one_run_derive_the_same(spark: Any, tmp_path: Path) -> None:
         source = JournalSource(place, records_max=len(records) // 2)
         append(spark, archive, source.pieces(archive.catalogue), RunReport())
         derive(spark, archive, derivations)
-        append(spark, archive, source.pieces(archive.catalogue), RunReport())  # and the run is killed here
+        append(spark, archive, source.pieces(archive.catalogue), RunReport())  # the run is killed here
     with Archive.writing(tmp_path / "steps") as archive:
         run(spark, archive, [JournalSource(place)], derivations, Silent(), cores=2, is_closing=True)
         states = list((tmp_path / "steps" / "_files" / "_state" / "totals").iterdir())
         assert {each.name for each in states} == {
             Path(file.path).name for file in archive.catalogue.carried["totals"]
-        }, "what was carried before is gone"
+        }, "the carried state is gone"
     found = {}
     for name in ("whole", "steps"):
         archive = Archive.open(tmp_path / name)
@@ -77,7 +77,7 @@ def test_steps_and_one_run_derive_the_same(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.spec("PIPE-5")
-def test_the_tables_of_a_followed_capture_are_those_of_a_whole_one(spark: Any, tmp_path: Path) -> None:
+def test_the_tables_of_a_followed_capture_equal_those_of_a_complete_one(spark: Any, tmp_path: Path) -> None:
     records = capture_of(converted(1_500))
     place = JournalPlace(str(tmp_path / "journal"))
     write_journal(Path(place.where), records)
@@ -99,7 +99,7 @@ def test_the_tables_of_a_followed_capture_are_those_of_a_whole_one(spark: Any, t
 
 
 class Failing:
-    """Its tasks fail in the worker, each in another way."""
+    """Its tasks fail in the worker, each in a different way."""
 
     name, tables, needs = "failing", ("never",), ("trade",)
 
@@ -123,7 +123,7 @@ class Failing:
 
 
 @pytest.mark.spec("PIPE-11")
-def test_what_fails_in_a_task_is_an_error_of_ours_and_nothing_of_it_is_committed(spark: Any, tmp_path: Path) -> None:
+def test_a_failed_task_is_an_error_of_penstock_and_commits_nothing(spark: Any, tmp_path: Path) -> None:
     place = JournalPlace(str(tmp_path / "journal"))
     write_journal(Path(place.where), capture_of(converted(200)))
     cases: list[tuple[str, type[PenstockError], str, str]] = [
@@ -144,4 +144,4 @@ def test_what_fails_in_a_task_is_an_error_of_ours_and_nothing_of_it_is_committed
             assert "\n" not in str(caught.value)
             assert not list((archive.path / "_staging").iterdir())
         assert archive.catalogue.number == 1
-        assert derive(spark, archive, (Totals(),), is_closing=True) is not None, "and the session is good for more"
+        assert derive(spark, archive, (Totals(),), is_closing=True) is not None, "and the session is still usable"

@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_a_trading_day(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the session that is there, which other tests still need."""
+    """In the existing session, which other tests still need."""
     monkeypatch.setattr(SparkSession, "stop", lambda self: None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["trading_day.py"])

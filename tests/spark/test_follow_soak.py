@@ -14,13 +14,13 @@ from penstock.spark.pipeline.archive.archive import Archive
 RATE = 300_000
 SECONDS = float(os.environ.get("PENSTOCK_FOLLOW_SECONDS", "300"))
 GROWTH_MB_MAX = {"driver": 64, "jvm": 512, "workers": 128}
-"""From the second third of the steps to the last. The JVM takes of its heap what it may before it tidies up; a byte for
+"""From the second third of the steps to the last. The JVM uses its whole heap before it collects garbage; a byte for
 every message would be 30 MB, a record 9 GB."""
 
 
 @pytest.mark.soak
 @pytest.mark.spec("PIPE-1", "PIPE-6")
-def test_a_follower_keeps_up_and_needs_no_more_memory_the_longer_it_runs(
+def test_a_follower_keeps_up_with_bounded_memory(
     spark: Any, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     followed = follow_capture(spark, tmp_path, RATE, SECONDS)

@@ -1,4 +1,4 @@
-"""Derived tables of venues that trade fractions: the same as those of whole quantities, and exact below one."""
+"""Derived tables of venues with fractional trades: the same as those of whole quantities, and exact below one."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_every_derived_table_has_the_same_values_as_that_of_whole_quantities(
     with whole as archive:
         conversion = Conversion("itch", trading_date=DAY.isoformat())
         run(spark, archive, [FeedSource(path, conversion)], chosen, Silent(), cores=2)
-        assert not any(table.endswith("_8") for table in archive.catalogue.schemas), "nothing is made for nobody"
+        assert not any(table.endswith("_8") for table in archive.catalogue.schemas), "no table is derived without input"
         expected = {table: rows_of(spark, archive, table) for table in tables}
     with fractions as archive:
         conversion = Conversion("itch", trading_date=DAY.isoformat(), quantity_decimals=8)
@@ -57,7 +57,7 @@ def test_every_derived_table_has_the_same_values_as_that_of_whole_quantities(
 
 
 def _valued(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """An order that depends on values only: a decimal is equal to an integer, but not as a text."""
+    """An order that depends on values only: a decimal equals an integer, but its text differs."""
     return sorted(rows, key=lambda row: tuple((name, _key(value)) for name, value in sorted(row.items())))
 
 
@@ -128,6 +128,6 @@ def test_text_has_the_decimals_of_the_instrument_and_numbers_those_of_the_model(
     assert [Decimal(row["quantity_text"]) for row in rows] == [row["quantity"] for row in rows]
 
 
-def test_a_fractional_derivation_is_named_after_the_one_it_runs() -> None:
+def test_a_fractional_derivation_is_named_after_the_one_that_it_runs() -> None:
     made = Fractional(TimeBars())
     assert (made.name, made.tables, made.needs) == ("bar_time_8", ("bar_time_8",), ("trade_8",))

@@ -1,4 +1,4 @@
-"""Models and filter expressions against Spark itself. These run where the extra `spark` is installed."""
+"""Models and filter expressions compared with Spark itself. These tests run where the extra `spark` is installed."""
 
 import random
 from decimal import Decimal

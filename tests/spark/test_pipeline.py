@@ -1,4 +1,4 @@
-"""The pipeline from feeds and captures to the archive: every message once, everything accounted for, resumable."""
+"""The pipeline from feeds and captures to the archive: every message once, complete accounts, resumable."""
 
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,11 @@ def ids(frame: Any) -> list[tuple[int, int]]:
 
 
 @pytest.mark.spec("PIPE-6", "PIPE-11", "AUTH-7")
-def test_a_feed_is_archived_once_and_everybody_reads_the_same(spark: Any, tmp_path: Path) -> None:
+def test_a_feed_is_archived_once_and_all_readers_get_the_same(spark: Any, tmp_path: Path) -> None:
     feed = tmp_path / "day.itch"
     count = write_feed(feed)
     with feed.open("ab") as file:
-        file.write(b"\x00\x05?what" + b"\x00\x30cut off")  # a type that there is not, and a message that has no end
+        file.write(b"\x00\x05?what" + b"\x00\x30cut off")  # an unknown type, and a truncated message
     path = tmp_path / "archive"
     source = FeedSource(feed, CONVERSION, cache=tmp_path / "cache")
     with Archive.writing(path) as archive:
@@ -45,7 +45,7 @@ def test_a_feed_is_archived_once_and_everybody_reads_the_same(spark: Any, tmp_pa
         assert account.in_quarantine == 2
         assert f"{count + 1:,} source messages = {count:,} converted + 1 quarantined (kind)" in balance(account)[0]
         again = run(spark, archive, [source], (), Silent(), cores=2)
-        assert again.commits == 0, "what is archived is passed over"
+        assert again.commits == 0, "archived messages are skipped"
         assert again.is_complete
         other = bytearray(feed.read_bytes())
         other[len(other) // 2] ^= 1
@@ -111,7 +111,7 @@ def test_a_capture_of_two_adapters_is_archived_once_in_one_step_or_many(spark: A
 
 
 @pytest.mark.spec("PIPE-11")
-def test_records_that_a_journal_kept_too_briefly_are_named_and_gone_on_behind(spark: Any, tmp_path: Path) -> None:
+def test_records_removed_by_retention_are_reported_and_the_run_continues_after_them(spark: Any, tmp_path: Path) -> None:
     packets = capture_of(converted(6_000))
     early = len(packets) // 10
     place = JournalPlace(str(tmp_path / "journal"))
@@ -123,14 +123,14 @@ def test_records_that_a_journal_kept_too_briefly_are_named_and_gone_on_behind(sp
             for number, record in enumerate(packets[early:], start=early + 1):
                 journal.append(record, CAPTURED_NS + number * 1_000)
                 if number % 1_000 == 0:
-                    journal.commit()  # only what is durable makes room for itself
+                    journal.commit()  # only durable records can be removed
         kept = place.measure().first_sequence
-        assert kept > early + 1, "the journal's retention was at work"
+        assert kept > early + 1, "the journal's retention removed records"
         gone = f"records {early + 1:,} to {kept - 1:,} were removed before they were archived"
         with pytest.raises(JournalGoneError, match=gone) as caught:
             run(spark, archive, [JournalSource(place)], (), Silent(), cores=1)
         assert "--skip-removed" in str(caught.value.hint)
-        assert archive.catalogue.number == 1, "it is as it was"
+        assert archive.catalogue.number == 1, "unchanged"
         source = JournalSource(place, records_max=10_000, is_skipping=True)
         report = follow(spark, archive, [source], (), Silent(), is_ended=is_ended)
         assert report.account.is_balanced
@@ -139,7 +139,7 @@ def test_records_that_a_journal_kept_too_briefly_are_named_and_gone_on_behind(sp
             f"not in this sum: {kept - 1 - early:,} records that retention removed" in line
             for line in balance(report.account)
         )
-        assert source.pieces(archive.catalogue) == [], "all that is left is archived"
+        assert source.pieces(archive.catalogue) == [], "all remaining records are archived"
     archive = Archive.open(tmp_path / "archive")
     (row,) = [row for row in archive.frame(spark, "quarantine").collect() if row.code == "removed"]
     assert (row.position, row.place) == (early + 1, place.where)

@@ -1,4 +1,4 @@
-"""The audit on facts written by hand: what is right is green, and every sabotage is found."""
+"""The audit on facts written by hand: correct facts pass, and every manipulation is found."""
 
 import json
 import random
@@ -92,7 +92,7 @@ def delivery(publisher: int, *, lost: int = 0, copies: int = 0) -> dict[str, Any
 
 
 def killed() -> dict[str, Any]:
-    """A run that has no last accounts, and the one after it."""
+    """A run without last accounts, and the next run."""
     tables = filtered()
     ddl, (begun, last) = tables["filter_intake"]
     again = {**last, "started": 9, "event_time": 10, "first_packet": 601, "packets": 400, "left_to_receivers": 0}
@@ -101,7 +101,7 @@ def killed() -> dict[str, Any]:
 
 
 def filtered(**changes: int) -> dict[str, Any]:
-    """A module's accounts of the active adapter's stream: halfway, and at the end, which alone counts."""
+    """A module's accounts of the active adapter's stream: halfway, and at the end; only the last one counts."""
     stream = {"filter": "beside", "group_address": "239.1.1.1", "started": 1, "publisher_id": ACTIVE, "epoch": 1}
     intake = {
         **stream, "first_packet": 1, "next_packet": 1_001, "packets": 990, "left_out": 0, "lost_gone": 0,
@@ -122,7 +122,7 @@ def filtered(**changes: int) -> dict[str, Any]:
 
 
 def distributed(*, is_killed: bool = False, **changes: int) -> dict[str, Any]:
-    """A plant's accounts of one consumer: halfway, and at the end, which alone counts."""
+    """A plant's accounts of one consumer: halfway, and at the end; only the last one counts."""
     intake = {
         "node": "plant", "kind": "plant", "event_time": 3, "started": 1, "updates": 9_000, "items": 100, "losses": 0,
         "consumers": 0, "state": "closed",
@@ -145,7 +145,7 @@ def distributed(*, is_killed: bool = False, **changes: int) -> dict[str, Any]:
 
 
 def grown(**changes: int) -> dict[str, Any]:
-    """A tree's accounts: the leaf's halfway, and at the end, which alone counts."""
+    """A tree's accounts: the leaf's halfway, and at the end; only the last one counts."""
     begun = {"event_time": 2, "state": "open"}
     runs, streams, links = tree_accounts(**changes)
     return {
@@ -156,7 +156,7 @@ def grown(**changes: int) -> dict[str, Any]:
 
 
 def agreement() -> list[dict[str, Any]]:
-    """Both publishers say the same; every block is cut in two by slices, so that digests have to be added up."""
+    """Both publishers send the same messages; slices divide every block in two, so that digests must be added."""
     chance = random.Random(1)
     rows = []
     for block in range(BLOCKS):
@@ -207,7 +207,7 @@ def facts(**changes: Any) -> dict[str, Any]:
 
 
 def corrupted() -> list[dict[str, Any]]:
-    """One bit of one message of the backup, and elsewhere a message that is not there though no packet was lost."""
+    """One changed bit in a message of the backup, and elsewhere an additional message without a lost packet."""
     rows = shortened()
     victim = next(row for row in rows if row["publisher"] == BACKUP and row["block"] == 20)
     victim["digest"] ^= 1 << 17
@@ -215,7 +215,7 @@ def corrupted() -> list[dict[str, Any]]:
 
 
 def shortened() -> list[dict[str, Any]]:
-    """The backup left out a message in the midst, and no packet was lost."""
+    """The backup skipped a message in the middle, and no packet was lost."""
     rows = agreement()
     next(row for row in rows if row["publisher"] == BACKUP and row["block"] == 30)["messages"] -= 1
     return rows
@@ -231,7 +231,7 @@ def values(found: SectionResult, name: str) -> list[float]:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A good day, a day with a corrupt message of the backup, and one with a loss."""
+    """A correct day, a day with a corrupt message of the backup, and one with a loss."""
     path = tmp_path_factory.mktemp("audit") / "archive"
     write_tables(path, facts(), date="2024-01-02")
     write_tables(path, facts(agreement=(AGREEMENT, corrupted())), date="2024-01-03")
@@ -251,14 +251,14 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.spec("PIPE-7", "SYNC-2")
-def test_the_audit_finds_what_is_wrong_and_nothing_else(spark: Any, archive: Path, tmp_path: Path) -> None:
+def test_the_audit_finds_all_violations_and_reports_nothing_else(spark: Any, archive: Path, tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     log.write_text("".join(json.dumps(line) + "\n" for line in LOG))
     opened = Archive.open(archive)
     good = run_audit(opened, spark, dates=["2024-01-02"], audit_log=log)
     verdicts = {section.name: found.verdict for section, found in good.sections}
     assert verdicts.pop("balance") == "unknown"  # these tables were written by hand
-    assert verdicts.pop("router") == "unknown"  # there was none
+    assert verdicts.pop("router") == "unknown"  # none exists
     assert set(verdicts.values()) == {"good"}
     assert values(result(good, "agreement"), "agreed") == [BLOCKS]
     assert f"{BLOCKS * 1024:,} of {BLOCKS * 1024:,} messages" in result(good, "agreement").summary
@@ -274,7 +274,7 @@ def test_the_audit_finds_what_is_wrong_and_nothing_else(spark: Any, archive: Pat
     text = page(good)
     assert "Everything is as it should be" in text
     assert "<script" not in text
-    assert "http" not in text.replace("http-equiv", "")  # it needs no network
+    assert "http" not in text.replace("http-equiv", "")  # without a network
 
     corrupt = run_audit(opened, spark, dates=["2024-01-03"], sections=[s for s in SECTIONS if s.name == "agreement"])
     assert corrupt.verdict == "bad"
@@ -285,25 +285,26 @@ def test_the_audit_finds_what_is_wrong_and_nothing_else(spark: Any, archive: Pat
     lossy = run_audit(
         opened, spark, dates=["2024-01-04"], sections=[s for s in SECTIONS if s.name in ("delivery", "agreement")]
     )
-    assert [found.verdict for _, found in lossy.sections] == ["bad", "good"]  # lost packets excuse what is missing
+    # lost packets explain the missing messages
+    assert [found.verdict for _, found in lossy.sections] == ["bad", "good"]
     assert "4 of 2,000 packets were lost (0.2000%)" in result(lossy, "delivery").summary
     assert values(result(lossy, "agreement"), "unproved") == [2]
     assert "14:30" in page(lossy)
 
 
 WRONG = {
-    "2024-02-01": (filtered(account_left_out=589), "1 account wrong"),  # a gap said too little
-    "2024-02-02": (filtered(passed=9_001), "1 account wrong"),  # more than came
-    "2024-02-03": (filtered(packets=989), "1 account wrong"),  # a packet is missing and not told as lost
+    "2024-02-01": (filtered(account_left_out=589), "1 account wrong"),  # a gap that is too small
+    "2024-02-02": (filtered(passed=9_001), "1 account wrong"),  # more than arrived
+    "2024-02-03": (filtered(packets=989), "1 account wrong"),  # a packet is missing and not reported as lost
     "2024-02-04": (filtered(packets=987, lost_gone=2, lost_window=1), "3 lost; every number is accounted for"),
     "2024-02-06": (killed(), "1 run killed, 100 packets between them and the next runs unknown"),
     "2024-02-05": (filtered(packets=1_000, left_to_receivers=0, messages=BLOCKS * 1024 - 1), "1 account wrong"),
 }
-"""The last one had no loss, and yet less than a capture of the same packets."""
+"""In the last one the consumer had no loss, and yet fewer messages than a capture of the same packets."""
 
 
 @pytest.mark.spec("PIPE-7", "FILT-7")
-def test_accounts_of_filter_modules_that_do_not_add_up_are_found(spark: Any, archive: Path, tmp_path: Path) -> None:
+def test_unbalanced_accounts_of_filter_modules_are_found(spark: Any, archive: Path, tmp_path: Path) -> None:
     sections = [section for section in SECTIONS if section.name == "filters"]
     good = result(run_audit(Archive.open(archive), spark, dates=["2024-01-02"], sections=sections), "filters")
     assert good.verdict == "good"
@@ -324,7 +325,7 @@ def test_accounts_of_filter_modules_that_do_not_add_up_are_found(spark: Any, arc
 
 
 @pytest.mark.spec("PIPE-7", "MDE-2")
-def test_accounts_of_distribution_nodes_are_judged(spark: Any, archive: Path, tmp_path: Path) -> None:
+def test_accounts_of_distribution_nodes_are_audited(spark: Any, archive: Path, tmp_path: Path) -> None:
     sections = [section for section in SECTIONS if section.name == "engine"]
     good = result(run_audit(Archive.open(archive), spark, dates=["2024-01-02"], sections=sections), "engine")
     assert good.verdict == "good"
@@ -348,7 +349,7 @@ def test_accounts_of_distribution_nodes_are_judged(spark: Any, archive: Path, tm
 
 
 @pytest.mark.spec("PIPE-7", "TREE-5")
-def test_accounts_of_a_tree_are_judged(spark: Any, archive: Path, tmp_path: Path) -> None:
+def test_accounts_of_a_tree_are_audited(spark: Any, archive: Path, tmp_path: Path) -> None:
     sections = [section for section in SECTIONS if section.name == "tree"]
     good = result(run_audit(Archive.open(archive), spark, dates=["2024-01-02"], sections=sections), "tree")
     assert good.verdict == "good"
@@ -368,7 +369,7 @@ def test_accounts_of_a_tree_are_judged(spark: Any, archive: Path, tmp_path: Path
 
 
 @pytest.mark.spec("PIPE-7", "REPL-1")
-def test_accounts_of_message_routers_are_judged(spark: Any, tmp_path: Path) -> None:
+def test_accounts_of_message_routers_are_audited(spark: Any, tmp_path: Path) -> None:
     """The newest account of each run and endpoint counts."""
     runs, endpoints = router_accounts()
     halfway = {**endpoints[0], "event_time": 2, "state": "open", "settled": 7}
@@ -382,7 +383,7 @@ def test_accounts_of_message_routers_are_judged(spark: Any, tmp_path: Path) -> N
 
 
 class Custom:
-    """A section of somebody else."""
+    """A section of another program."""
 
     name = "custom"
     title = "Made elsewhere"
@@ -396,7 +397,7 @@ class Custom:
 def test_the_command_writes_a_table_and_a_page(spark: Any, archive: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     done = CliRunner().invoke(app, ["audit", str(archive), "--date", "2024-01-03", "--out", str(out)])
-    assert done.exit_code == 1, done.output  # something is wrong
+    assert done.exit_code == 1, done.output  # with a violation
     assert "BAD  Active and backup agree" in done.output
     assert "Something is wrong" in out.read_text()
     opened = Archive.open(archive)

@@ -1,4 +1,4 @@
-"""`penstock pipeline` as a process: killed with -9 and started again, ended by Ctrl-C, told what is wrong."""
+"""`penstock pipeline` as a process: killed with -9 and restarted, ended by Ctrl-C, and its error messages."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ from waiting import wait_until
 DRIVER = Path(__file__).with_name("pipeline_driver.py")
 PATIENCE_SECONDS = 180
 SOME = tuple(each for each in DERIVATIONS if isinstance(each, Books | Day))
-"""Of those that remember something from step to step, one that makes several tables, and one that needs the end."""
+"""Two derivations with state: one with several tables, and one that needs the end of a session."""
 
 
 def start(
@@ -49,7 +49,7 @@ def start(
 
 
 def small(directory: Path) -> dict[str, str]:
-    """An environment in which Spark is set up for small work, as that of the tests is; the follower's is not."""
+    """An environment with Spark set up for small work, like in the tests; not for the follower."""
     lines = [f"{name} {str(value).lower() if isinstance(value, bool) else value}\n" for name, value in SMALL.items()]
     (directory / "spark-defaults.conf").write_text("".join(lines))
     return {"SPARK_CONF_DIR": str(directory)}
@@ -66,9 +66,7 @@ def end(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
 
 
 @pytest.mark.spec("PIPE-6", "PIPE-11")
-def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_archive(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_a_run_killed_between_its_commits_resumes_and_gives_the_same_archive(spark: Any, tmp_path: Path) -> None:
     messages = converted(2_000)
     journal, feed, path = tmp_path / "journal", tmp_path / "day.itch", tmp_path / "archive"
     write_journal(journal, capture_of(messages))
@@ -79,7 +77,7 @@ def test_a_run_killed_between_its_commits_is_gone_on_with_and_gives_the_same_arc
     )  # fmt: skip
     status, _, errors = end(start(*arguments, step="file-placed", count=3, **small(tmp_path)))
     assert status == -signal.SIGKILL, errors
-    assert Archive.open(path).catalogue.number == 1, "the first commit counts, and is put in place"
+    assert Archive.open(path).catalogue.number == 1, "the first commit counts, and is completed"
     with Archive.writing(path) as archive:
         report = run(
             spark, archive, [JournalSource(JournalPlace(str(journal))), source(feed, 2)], (), Silent(), cores=2
@@ -117,7 +115,7 @@ PLACED = ("file-placed", 3, 2)
         ),
     ],
 )  # fmt: skip
-def test_a_run_killed_while_it_commits_derived_tables_is_gone_on_with_and_derives_the_same(
+def test_a_run_killed_during_a_commit_of_derived_tables_resumes_and_derives_the_same(
     spark: Any,
     tmp_path: Path,
     kills: tuple[tuple[str, int, int], ...],
@@ -134,9 +132,9 @@ def test_a_run_killed_while_it_commits_derived_tables_is_gone_on_with_and_derive
     for step, count, number in kills:
         status, _, errors = end(start(*arguments, step=step, count=count, derivations=derivations, **small(tmp_path)))
         assert status == -signal.SIGKILL, errors
-        assert list((path / "_staging").iterdir()), "it was in the midst of it"
+        assert list((path / "_staging").iterdir()), "the kill hit the middle of the commit"
         if step == "staged":
-            assert not set(table_rows(path)) & tables, "nothing of what was not committed is seen"
+            assert not set(table_rows(path)) & tables, "uncommitted rows are not visible"
         assert Archive.open(path).catalogue.number == number
     with Archive.writing(path) as archive:
         assert run(spark, archive, [source(feed)], derivations, Silent(), cores=2).commits == 2 - number
@@ -149,7 +147,7 @@ def test_a_run_killed_while_it_commits_derived_tables_is_gone_on_with_and_derive
 
 
 def table_rows(path: Path) -> dict[str, list[str]]:
-    """What is committed of each table, in no order; places and times of the run itself left out."""
+    """The committed rows of each table, unordered; without places and times of the run itself."""
     archive = Archive.open(path)
     return {
         info.name: sorted(
@@ -165,10 +163,10 @@ def plain_rows(path: Path, table: str) -> list[pa.Table]:
     return [pq.ParquetFile(file).read() for file in (path / table).rglob("*.parquet")]
 
 
-@pytest.mark.soak  # integration/test_archive_processes.py fills one without a Spark
+@pytest.mark.soak  # integration/test_archive_processes.py fills a disk without Spark
 @pytest.mark.spec("PIPE-11")
-def test_a_disk_that_is_full_is_said_and_nothing_is_left_on_it(tmp_path: Path) -> None:
-    """A real one: 300 KiB of tmpfs in a mount namespace of its own, where that is allowed."""
+def test_a_full_disk_is_reported_and_no_files_are_left_on_it(tmp_path: Path) -> None:
+    """A real full disk: 300 KiB of tmpfs in a separate mount namespace, where that is permitted."""
     write_feed(tmp_path / "day.itch", 20_000)
     archive = tmp_path / "archive"
     archive.mkdir()
@@ -191,7 +189,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left_on_it(tmp_path: Path) -
     assert not out, "nothing is staged or committed"
 
 
-def test_a_follower_ends_well_on_an_interrupt_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_a_follower_ends_cleanly_on_an_interrupt_and_the_next_one_continues(tmp_path: Path) -> None:
     packets = capture_of(converted(2_000))
     half = len(packets) // 2
     journal, archive = tmp_path / "journal", tmp_path / "archive"
@@ -211,7 +209,7 @@ def test_a_follower_ends_well_on_an_interrupt_and_the_next_goes_on(tmp_path: Pat
 
 @pytest.mark.spec("DAY-10")
 @pytest.mark.parametrize("way", ["path", "installed"])
-def test_workers_load_a_feed_of_ones_own(tmp_path: Path, way: str) -> None:
+def test_workers_load_a_custom_feed(tmp_path: Path, way: str) -> None:
     write_own_feed(tmp_path)
     archive = tmp_path / "archive"
     environment = small(tmp_path)
@@ -232,9 +230,7 @@ def test_workers_load_a_feed_of_ones_own(tmp_path: Path, way: str) -> None:
     assert sorted(pq.ParquetFile(archive / file.path).read().column("quantity").to_pylist()) == [50, 300]
 
 
-def test_a_run_that_could_convert_nothing_is_no_success(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_a_converted_message_fails(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_run, "session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)  # other tests need the session
     tcp = bytearray(frame(b"x"))
@@ -285,7 +281,7 @@ def _last(path: Path) -> int:
         (("retain", "nowhere"), "--days or --since is required"),
     ],
 )
-def test_what_is_wrong_is_said_before_spark_is_started(
+def test_errors_are_reported_before_spark_starts(
     tmp_path: Path, arguments: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "day.itch").write_bytes(b"\x00\x01S")

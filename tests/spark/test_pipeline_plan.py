@@ -1,4 +1,4 @@
-"""`penstock pipeline plan` on an archive: recorded traffic in, a map and its waste out."""
+"""`penstock pipeline plan` on an archive: reads recorded traffic, writes a group map and its waste."""
 
 from pathlib import Path
 from typing import Any

@@ -20,7 +20,7 @@ CHECKED = [section for section in SECTIONS if section.name in ("delivery", "agre
 
 
 def strange_packets(messages: list[tuple[str, Origin, int, bytes]]) -> list[bytes]:
-    """Of the second adapter, from before it was synchronised: other contents under numbers that are used."""
+    """Packets of the second adapter from before it was synchronised: other contents under numbers in use."""
     packer, made = Packer(3, GROUP, 1), []
     for topic, origin, model, record in messages[:50]:
         for flags in (0, int(OriginFlag.SYNCHRONISED | OriginFlag.IMAGE)):
@@ -31,7 +31,7 @@ def strange_packets(messages: list[tuple[str, Origin, int, bytes]]) -> list[byte
 
 
 @pytest.mark.spec("PIPE-7", "PIPE-9", "SYNC-2")
-def test_a_day_is_proved_and_played_again(spark: Any, tmp_path: Path) -> None:
+def test_a_day_is_audited_and_replayed(spark: Any, tmp_path: Path) -> None:
     messages = converted(4_000)
     days = {
         "good": [*strange_packets(messages), *capture_of(messages)],

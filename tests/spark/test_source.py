@@ -27,7 +27,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """5,000 trades from two publishers; three records that are no packets, a loss, a message of no model."""
+    """5,000 trades from two publishers; three records that are not packets, a loss, and a message of an unknown
+    model."""
     path = tmp_path_factory.mktemp("captured") / "j.d"
     one, two = Publisher(1).packets(5_000), Publisher(2).packets(5_000)
     mixed = [packet for pair in zip(one, two, strict=True) for packet in pair]
@@ -49,7 +50,7 @@ def load(spark: Any, path: Path, **options: Any) -> Any:
 @pytest.mark.parametrize(
     "options", [{}, {"model": "trade", "columns": "seq,symbol,price,record", "from_": 7, "to": 900}]
 )
-def test_the_quicker_way_gives_the_same_rows(spark: Any, captured: Path, options: dict[str, Any]) -> None:
+def test_messages_gives_the_rows_of_the_data_source(spark: Any, captured: Path, options: dict[str, Any]) -> None:
     quick, usual = messages(spark, journal=captured, **options), load(spark, captured, **options)
     assert quick.schema == usual.schema
     rows = sorted(map(repr, quick.collect()))
@@ -57,7 +58,7 @@ def test_the_quicker_way_gives_the_same_rows(spark: Any, captured: Path, options
     assert rows == sorted(map(repr, usual.collect()))
 
 
-def test_the_quicker_way_refuses_the_same(spark: Any, captured: Path) -> None:
+def test_messages_refuses_the_options_that_the_data_source_refuses(spark: Any, captured: Path) -> None:
     with pytest.raises(UnknownKeyError, match=r"did you mean 'model'\?"):
         messages(spark, journal=captured, modle="trade")
 
@@ -90,8 +91,8 @@ def test_columns_are_pruned_and_filters_pushed(spark: Any, captured: Path) -> No
     assert sorted(row["seq"] for row in chosen.collect()) == [11, 12, 13, 14, 16, 17, 18, 19, 20]
     assert {(row["group"], row["model"], row["version"]) for row in chosen.collect()} == {("239.1.1.1", "trade", 1)}
     plan = chosen._jdf.queryExecution().executedPlan().toString()
-    assert re.search(r"NOT \(price#\d+ = 15", plan)  # a field: Spark's to filter
-    assert not re.search(r"(seq|record)#\d+L [<>]", plan)  # of the envelope: the source has taken them
+    assert re.search(r"NOT \(price#\d+ = 15", plan)  # a field: Spark filters it
+    assert not re.search(r"(seq|record)#\d+L [<>]", plan)  # of the envelope: the source has applied them
     trades = load(spark, captured, model="trade", topics="md.S1.*,md.S2.*,!md.S2.>", condition="quantity > 4990")
     assert sorted(row["seq"] for row in trades.collect()) == [4_991, 4_996]
     by_topic = load(spark, captured).where("topic like 'md.S3%' and stream = 7").agg(F.count("*")).first()[0]
@@ -119,7 +120,7 @@ def test_columns_are_pruned_and_filters_pushed(spark: Any, captured: Path) -> No
         ({"model": "trade", "topics": "a..b"}, "topic"),
     ],
 )
-def test_what_cannot_be_is_refused(spark: Any, captured: Path, options: dict[str, str], text: str) -> None:
+def test_invalid_options_are_refused(spark: Any, captured: Path, options: dict[str, str], text: str) -> None:
     reader = spark.read.format("penstock").option("journal", str(captured)).options(**options)
     with pytest.raises(Exception, match=text):
         reader.load().count()
@@ -146,8 +147,9 @@ with session("local[2]") as spark:
 
 
 @pytest.mark.spec("PIPE-1")
-def test_a_killed_query_goes_on_without_loss_or_repetition(spark: Any, tmp_path: Path) -> None:
-    """kill -9 in the midst of micro-batches; the rest is done from the checkpoint, with records that came meanwhile."""
+def test_a_killed_query_continues_without_loss_or_repetition(spark: Any, tmp_path: Path) -> None:
+    """kill -9 in the middle of micro-batches; the rest is read from the checkpoint, with records that arrived in
+    between."""
     journal, out, checkpoint = tmp_path / "j.d", tmp_path / "out", tmp_path / "checkpoint"
     publisher, copies = Publisher(1), Publisher(2)
     mixed = [packet for pair in zip(publisher.packets(2_000), copies.packets(2_000), strict=True) for packet in pair]

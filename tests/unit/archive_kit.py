@@ -32,7 +32,7 @@ def stage(staging: Staging, table: str, date: str, stream: int | None, numbers: 
 
 
 def step(archive: Archive, date: str = "2024-01-02") -> Commit:
-    """One commit more: ten rows of each table, numbered on from what the archive has."""
+    """Add one commit with ten rows per table; the numbers continue after the existing rows."""
     done = archive.catalogue.sources.get("numbers", {}).get("last", 0)
     numbers = list(range(done + 1, done + 1 + ROWS))
     staging = archive.begin()
@@ -54,7 +54,7 @@ def drop_old(archive: Archive) -> Commit | None:
 
 
 def replace_all(archive: Archive) -> Commit:
-    """Other files with the same rows in the place of all, in one commit."""
+    """Replace all files by other files with the same rows, in one commit."""
     staging = archive.begin()
     partitions: dict[tuple[str, str, int | None], list[int]] = {}
     removed = []
@@ -68,14 +68,15 @@ def replace_all(archive: Archive) -> Commit:
 
 
 def numbers_of(path: Path, table: str) -> list[int]:
-    """The rows for a plain reader, sorted."""
+    """The rows as a plain Parquet reader returns them, sorted."""
     if not (path / table).exists():
         return []
     return sorted(pq.read_table(path / table).column("seq").to_pylist())
 
 
 def check_whole(path: Path, first: int = 1) -> int:
-    """Every row from `first` on once, in every table, for a plain reader and by the catalogue; returns the last."""
+    """Check that a plain reader and the catalogue both return every row from `first` on exactly once, in every table;
+    return the last number."""
     archive = Archive.open(path)
     last = int(archive.catalogue.sources.get("numbers", {}).get("last", 0))
     for table in TABLES:

@@ -1,4 +1,4 @@
-"""Random changes of a conversion state, for the compiled one and its plain twin alike."""
+"""Random changes of a conversion state, applied to the compiled state and to its Python reference."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +10,10 @@ from penstock.convert.books.state import ConversionState, StateLimits
 
 LIMITS = StateLimits(instruments=64, orders=100_000, levels=10_000, trades=10_000)
 INSTRUMENTS = 3
-BY_LEVEL = 2  # this instrument gets whole levels, the others orders
+BY_LEVEL = 2  # this instrument gets whole levels, the others get orders
 
 CROWD = [each for each in range(60_000) if each * 0x9E3779B97F4A7C15 % 2**64 >> 54 == 900]
-"""References of one and the same shard, so that they get into each other's way; it is late in an image."""
+"""References of one shard, so that they collide; the shard is late in an image."""
 
 crowded = st.sampled_from(CROWD[:16])
 references = st.one_of(crowded, st.integers(0, 12), st.sampled_from([2**64 - 1, 2**63, 1 << 54]))
@@ -68,7 +68,7 @@ def new_oracle() -> OracleState:
 
 
 def apply(state: ConversionState, change: tuple[Any, ...]) -> Any:
-    """The answer of a change, as the oracle gives it."""
+    """The result of a change according to the oracle."""
     name, *arguments = change
     method: Callable[..., Any] = getattr(state, name)
     answer = method(*arguments)

@@ -1,4 +1,4 @@
-"""Short ways to drive a distribution engine by hand."""
+"""Helpers that drive a distribution engine by hand."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ RING_SIZE = 1 << 20
 
 
 def record(value: int, model: MessageModel = QUOTE) -> bytes:
-    """A record that can be told by its number."""
+    """A record that its number identifies."""
     size = model.record_size
     return value.to_bytes(8, "little") * (size // 8) + bytes(size % 8)
 
@@ -54,7 +54,7 @@ def engine(
 def ring_consumer(
     core: DistributionEngine, number: int, *topics: str, capacity: int = RING_SIZE
 ) -> Iterator[RingReader]:
-    """Attached with a ring, and subscribed to the topics as its subscription 1."""
+    """A consumer attached with a ring and subscribed to the topics as its subscription 1."""
     with RingWriter.create(capacity, EVENT_SIZE_MAX) as ring, RingReader(ring.segment) as reader:
         core.handle(Attach(number, f"consumer-{number}", Sinks(ring=ring)), NOW)
         if topics:
@@ -73,7 +73,7 @@ def buffer_consumer(
 
 
 def drain(reader: RingReader) -> list[Event]:
-    """All events that are in the ring."""
+    """All events in the ring."""
     events = []
     while (payload := reader.read(0)) is not None:
         events += read_events(payload)
@@ -81,7 +81,7 @@ def drain(reader: RingReader) -> list[Event]:
 
 
 def told(events: list[Event]) -> list[tuple[int, Any]]:
-    """Kind and, of records, the value that record() put into them."""
+    """The kind of each event and, for records, the value that record() put into them."""
     return [
         (event.kind, int.from_bytes(event.body[:8], "little") if event.kind in (2, 3) else event.body)
         for event in events

@@ -1,4 +1,4 @@
-"""Adapters of one feed on a table: what one says to another arrives at once, unless the line between them is cut."""
+"""Adapters of one feed: a message from one adapter reaches another at once, unless the line between them is cut."""
 
 from collections import deque
 from typing import Any
@@ -35,7 +35,7 @@ def source(sequence: int) -> bytes:
 
 
 class Adapter:
-    """A synchroniser with its toy converter, its disk, and all it did."""
+    """A synchroniser with its toy converter, its disk, and a log of its instructions."""
 
     def __init__(self, table: "Table", index: int, term: int, **options: Any) -> None:
         self.index = index
@@ -76,7 +76,7 @@ class Adapter:
                 self.sent.append((decode_origin(message.extensions[4:32]), bytes(message.payload)))
 
     def take(self, first: int, last: int) -> None:
-        """Source messages come."""
+        """Deliver source messages to the synchroniser."""
         batch = SourceBatch.from_messages([source(n) for n in range(first, last + 1)], first)
         self.handle(SourceMessages(STREAM, batch))
 
@@ -95,7 +95,7 @@ class Adapter:
 
 
 class Table:
-    """All adapters, and the time."""
+    """All adapters of the feed, and the time."""
 
     def __init__(self, count: int, **options: Any) -> None:
         self.now_ns = 1_000_000
@@ -140,7 +140,7 @@ class Table:
         self.settle()
 
     def settle(self) -> None:
-        """Deliver everything that is on its way."""
+        """Deliver all messages that are under way."""
         while self.queue:
             source_index, index, message = self.queue.popleft()
             if isinstance(message, TermPersisted):
@@ -150,7 +150,7 @@ class Table:
                 self[index].handle(PeerMessageReceived(source_index, message))
 
     def wait(self, milliseconds: int) -> None:
-        """Let time pass, with a Tick for everybody when it wants one."""
+        """Advance the time, with a Tick for each adapter at its deadlines."""
         end_ns = self.now_ns + milliseconds * NS_PER_MS
         while True:
             deadlines = [adapter.core.next_deadline_ns() or end_ns for adapter in self.adapters.values()]
@@ -163,7 +163,7 @@ class Table:
             self.settle()
 
     def feed(self, first: int, last: int, *, only: list[int] | None = None) -> None:
-        """The exchange sends; each adapter gets all of it, in pieces of three."""
+        """Send from the exchange; each adapter gets all messages, in pieces of three."""
         for start in range(first, last + 1, 3):
             for adapter in list(self.adapters.values()):
                 if only is None or adapter.index in only:

@@ -1,4 +1,4 @@
-"""Short ways to drive a filter's kernel by hand."""
+"""Helpers that drive a filter's kernel by hand."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,7 +55,7 @@ def packets(
 
 
 def batch_of(data: Sequence[bytes], *, first: int = 1, epoch: int = 1) -> MessageBatch:
-    """The packets, which follow each other, as the fast path takes them."""
+    """Pass consecutive packets to the fast path."""
     in_order, datagrams = InOrder(3, takes_fragments=True), DatagramBatch(len(data))
     for each in data:
         datagrams.append(each, SOURCE)

@@ -1,4 +1,4 @@
-"""Short ways to drive a filter module's core by hand."""
+"""Helpers that drive a filter module's core by hand."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ from penstock.filter.core.events import (
     Unicast,
     Want,
 )
-from penstock.filter.core.ledger import Entry, Intake, Sent
+from penstock.filter.core.ledger import Entry, IntakeCounts, Sent
 from penstock.filter.core.module import FilterModule
 from penstock.middleware import Address, ReceiverConfig, StreamKey
 from penstock.wire import DatagramBatch, Packer, Packet, decode, encode_nack
@@ -64,13 +64,14 @@ def packets(
 
 
 def stream(topics: str, *, first: int = 1, **more: Any) -> list[bytes]:
-    """For each letter a packet with one message on the topic of that letter, which says the packet's number."""
+    """Per letter, a packet with one message on the topic of that letter; the payload is the packet's number."""
     numbered = enumerate(topics, start=first)
     return packets(*([(letter, str(number).encode())] for number, letter in numbered), first=first, **more)
 
 
 class Harness:
-    """A module, and what it has said: to whom which packets, in their order. Its accounts add up at all times."""
+    """A module and the packets that it sent to each recipient, in order. The sums of its accounts are checked after
+    each step."""
 
     def __init__(self, module: FilterModule) -> None:
         self.module = module
@@ -125,7 +126,7 @@ class Harness:
         self.handle(Tick())
 
     def nack(self, application: int, *ranges: tuple[int, int], key: StreamKey = KEY, epoch: int = 1) -> list[Packet]:
-        """The packets sent to the application for its request."""
+        """The packets that answered the application's request."""
         address = address_of(application)
         before = len(self.unicast[address])
         request = encode_nack(key.publisher_id, key.group, epoch, ranges)
@@ -133,14 +134,15 @@ class Harness:
         return self.unicast[address][before:]
 
     def got(self, application: int) -> list[tuple[int, int, str]]:
-        """Number, gap and topics of the packets sent to the application's consumer so far, which are forgotten."""
+        """Number, gap and topics of the packets sent to the application's consumer so far; the log of them is
+        cleared."""
         consumer = self.attached[application].consumer
         found = [(each.sequence, each.gap, "".join(message.topic for message in each)) for each in self.sent[consumer]]
         self.sent[consumer] = []
         return found
 
-    def intake(self, key: StreamKey = KEY) -> Intake:
-        (found,) = (each for each in self.open if isinstance(each, Intake) and each.stream == key)
+    def intake(self, key: StreamKey = KEY) -> IntakeCounts:
+        (found,) = (each for each in self.open if isinstance(each, IntakeCounts) and each.stream == key)
         return found
 
     def account(self, name: str, key: StreamKey = KEY) -> Sent:

@@ -1,4 +1,4 @@
-"""Messages of NASDAQ TotalView-ITCH 5.0, one by one."""
+"""One example of each message type of NASDAQ TotalView-ITCH 5.0."""
 
 
 def head(kind: bytes, locate: int = 1, time_ns: int = 34_200_000_000_000) -> bytes:

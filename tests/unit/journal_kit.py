@@ -1,4 +1,4 @@
-"""Common parts of the journal's tests."""
+"""Helpers shared by the journal's tests."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ SMALL = JournalConfig(segment_bytes=4_096, preallocate_bytes=0)
 
 
 def write(path: Path, payloads: list[bytes], config: JournalConfig = SMALL, *, per_commit: int = 1) -> None:
-    """A journal with these records; a number of them share each commit."""
+    """A journal with these records, in commits of several records."""
     with JournalWriter.open(path, config) as journal:
         for index, payload in enumerate(payloads, start=1):
             journal.append(payload, index * 10)

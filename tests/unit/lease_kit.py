@@ -1,4 +1,4 @@
-"""Voters for a lease on real sockets and a real disk, without the routers around them."""
+"""Voters for a lease, on real sockets and a real disk, without routers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from penstock.assured.live.witness import LiveWitness
 from penstock.assured.node_config import LeaseAccess, WitnessConfig
 from penstock.base.clock import SystemClock, SystemRandomness
 from penstock.base.counters import Counters
-from penstock.net.live.agent import CoreRunner
+from penstock.net.live.event_loop import CoreRunner
 from penstock.net.udp import free_ports
 
 EAST, WEST, TOWER = "east", "west", "tower"
@@ -34,7 +34,7 @@ LEASE = LeaseConfig(routers=(EAST, WEST), witness=TOWER, lease_ms=300)
 
 
 class Keeper:
-    """A router's side of the lease, which always wants it."""
+    """A router's side of the lease; the router always wants to hold it."""
 
     def __init__(
         self, name: str, directory: Path, ports: Mapping[str, int], lease: LeaseConfig = LEASE, **access: Any

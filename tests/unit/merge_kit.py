@@ -1,4 +1,4 @@
-"""Short ways to drive a Merger by hand: adapters that number alike."""
+"""Helpers that drive a Merger by hand with adapters that number their messages alike."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, decode_o
 from penstock.wire.term import Term
 
 NEXT = int(Term(1, 0, 0, 0))
-"""A term of another lineage than the small ones."""
+"""A term of a different lineage from the small ones."""
 
 A, B, C = (StreamKey(publisher_id, 1) for publisher_id in (1, 2, 3))
 SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
@@ -20,12 +20,12 @@ SYNCHRONISED = int(OriginFlag.SYNCHRONISED)
 def origin(
     number: int, *, term: int = 1, source: int | None = None, flags: int = SYNCHRONISED, stream: int = 7
 ) -> Origin:
-    """The source message has the number of the message unless told otherwise."""
+    """The source message has the same number as the message by default."""
     return Origin(stream, term, 0, flags, number if source is None else source, number)
 
 
 def message(number: int, content: bytes | None = None, **options: Any) -> PacketMessage:
-    """Message n of the source stream says n."""
+    """Message n of the source stream has the payload n."""
     made = origin(number, **options)
     payload = str(number).encode() if content is None else content
     return PacketMessage("t", payload, extensions={Extension.ORIGIN: encode_origin(made)})

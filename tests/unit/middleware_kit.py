@@ -1,4 +1,4 @@
-"""Short ways to drive the middleware's cores by hand."""
+"""Helpers that drive the middleware's cores by hand."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class NoRandomness:
-    """Always the lowest choice: requests go out without a random wait."""
+    """A random generator that always returns the lowest value, so that requests are sent without a random wait."""
 
     def below(self, limit: int) -> int:
         return 0
@@ -37,7 +37,7 @@ class NoRandomness:
 def packets(
     count: int, *, epoch: int = 1, first: int = 1, publisher_id: int = PUBLISHER_ID, flags: int = 0
 ) -> list[bytes]:
-    """One message a packet; message n says n."""
+    """One message per packet; message n has the payload n."""
     packer = Packer(publisher_id, GROUP, epoch, first_sequence=first)
     made = []
     for number in range(first, first + count):
@@ -49,7 +49,7 @@ def packets(
 
 
 def receiver(**config: Any) -> Receiver:
-    """It asks for what is missing at its next Tick, unless told otherwise."""
+    """A receiver that requests missing packets at its next Tick by default."""
     return Receiver(ReceiverConfig(**{"nack_delay_us": 0, **config}), NoRandomness())
 
 

@@ -1,4 +1,4 @@
-"""Short ways to drive sessions by hand, and to run coroutines with a bound on their time."""
+"""Helpers that drive sessions by hand and run coroutines with a time limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -10,8 +10,8 @@ import uvloop
 from penstock.base.counters import Counters
 from penstock.net.config import ControlConfig
 from penstock.net.core.control import NONCE_SIZE, ControlProtocol, Version
+from penstock.net.core.control_session import ControlSession, Side
 from penstock.net.core.events import BytesReceived, Connected, Disconnect, SendBytes
-from penstock.net.core.session import ControlSession, Side
 from penstock.net.secret import Secret
 
 MS = 1_000_000
@@ -30,7 +30,7 @@ class Number(msgspec.Struct, tag="number", frozen=True):
 
 
 class Later(msgspec.Struct, tag="later", frozen=True):
-    """Came with minor version 3."""
+    """A message that was added in minor version 3."""
 
     text: str
 
@@ -78,14 +78,14 @@ def ended(answers: Iterable[Any]) -> Disconnect:
 
 
 def converse(client: Any, server: Any, now_ns: int = 0) -> tuple[list[Any], list[Any]]:
-    """Connect two sessions and carry bytes until neither has more to say; what each of them answered."""
+    """Connect two sessions and carry bytes until neither sends more; returns the events of each."""
     client_said, server_said = client.handle(Connected(), now_ns), server.handle(Connected(), now_ns)
     exchange(client, server, client_said, server_said, now_ns)
     return client_said, server_said
 
 
 def exchange(client: Any, server: Any, client_said: list[Any], server_said: list[Any], now_ns: int = 0) -> None:
-    """Carry what was said until both are silent; the lists grow by what they answer."""
+    """Carry bytes both ways until both sessions are silent; appends their events to the lists."""
     to_server, to_client = sent(client_said), sent(server_said)
     while to_server or to_client:
         from_server = server.handle(BytesReceived(to_server), now_ns) if to_server else []
@@ -96,7 +96,7 @@ def exchange(client: Any, server: Any, client_said: list[Any], server_said: list
 
 
 def run(coroutine: Coroutine[Any, Any, T], *, seconds: float = 120) -> T:
-    """On uvloop, as in production."""
+    """Run a coroutine on uvloop, as in production."""
 
     async def bounded() -> T:
         async with asyncio.timeout(seconds):
@@ -107,13 +107,13 @@ def run(coroutine: Coroutine[Any, Any, T], *, seconds: float = 120) -> T:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Wait for something that other tasks bring about; run() bounds it."""
+    """Wait for a condition that other tasks make true; run() limits the time."""
     while not condition():
         await asyncio.sleep(0.002)
 
 
 async def echo(connection: Any) -> None:
-    """A service that returns every message."""
+    """A service that echoes every message."""
     async for message in connection:
         await connection.send(message)
 

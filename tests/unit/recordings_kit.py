@@ -1,4 +1,4 @@
-"""A made-up day, as an adapter publishes it: in packets, in a journal, and in an archive; and options of a run."""
+"""A generated day as an adapter publishes it (packets, a journal, an archive), and options of a run."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -27,7 +27,7 @@ TERM = 1 << 14
 
 
 class Published(NamedTuple):
-    """A message, down to its last byte."""
+    """A message including its padding."""
 
     topic: str
     model_id: int
@@ -37,7 +37,7 @@ class Published(NamedTuple):
 
 
 class Day:
-    """The messages that a converter makes of a made-up ITCH day; rows are copies to keep."""
+    """The messages that a converter makes of a generated ITCH day; the rows are copies."""
 
     def __init__(self, messages: int = 3_000, *, stream_id: int = 5, seed: int = 3) -> None:
         generator = ItchGenerator(GeneratorConfig(seed=seed, symbols=20, messages=messages))
@@ -76,7 +76,7 @@ def published(topic_data: Any, payloads: Any, rows: Any) -> list[Published]:
 
 
 def pipeline_options(**given: Any) -> SourceSelection:
-    """Options of `penstock pipeline run`; without others, for files of the table itch."""
+    """Options of `penstock pipeline run`; the default is files of the table itch."""
     return SourceSelection(**{"sources": [], "tables": ["itch"], **given})
 
 
@@ -87,7 +87,7 @@ def write_journal(path: Path, packets: Iterable[bytes], *, start_ns: int, step_n
 
 
 def write_archive(path: Path, days: Iterable[Day], *, files: int = 2) -> None:
-    """Tables by model, each in several files."""
+    """Tables by model, each with several files."""
     with Archive.writing(path) as archive:
         staging = archive.begin()
         entries: list[FileEntry] = []

@@ -1,4 +1,4 @@
-"""A region of quotes, as a node would write it."""
+"""A region of quotes, written as a node writes it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,12 +30,12 @@ class Quotes:
         self.writer.write(slot, message)
 
     def update(self, slot: int, **values: Any) -> None:
-        """As a node does it, with a notice."""
+        """Write as a node does, with a notice."""
         self.write(slot, **values)
         self.watch.notice(slot)
 
     def drain(self, now_ns: int, wall_ns: int = 0) -> list[int]:
-        """The slots notified at this time."""
+        """The slots with a notification due at this time."""
         found = []
         while (told := self.watch.next(now_ns, wall_ns)) is not None:
             found.append(told[0])

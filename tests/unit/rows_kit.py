@@ -7,7 +7,7 @@ from penstock.journal.core._log import RECORD_DTYPE
 
 
 def batch_of(contents: list[bytes], first: int = 1, prefix: bytes = b"") -> RecordBatch:
-    """Records in one buffer, as a reader gives them."""
+    """Records in one buffer, as a reader returns them."""
     rows = numpy.zeros(len(contents), RECORD_DTYPE)
     data = bytearray(prefix)
     for index, content in enumerate(contents):

@@ -48,7 +48,7 @@ def receive(pattern: str, delay_s: int = 0) -> Grant:
 
 
 class PublishedStream:
-    """Makes published packets: one message in each, numbered as the adapter would."""
+    """Makes published packets: one message each, numbered as the adapter numbers them."""
 
     def __init__(self, *, term: int = 256) -> None:
         self._packer = Packer(7, 0xEF010101, 1)
@@ -77,7 +77,7 @@ def unpacked(packets: Sequence[bytes]) -> PublishedBatch:
 
 
 class ServiceBench:
-    """The core, and a log of what it said to each subscriber."""
+    """The core, and a log of its messages to each subscriber."""
 
     def __init__(
         self,

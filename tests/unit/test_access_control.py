@@ -1,4 +1,4 @@
-"""Access control and refusals, as all servers use them."""
+"""Access control and refusals that all servers share."""
 
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ def by_token() -> ByToken:
     return ByToken(lambda text, now_ns: token(text))
 
 
-def test_rights_are_those_of_the_token_until_it_expires() -> None:
+def test_a_party_has_the_rights_of_its_token_until_it_expires() -> None:
     rights = Rights.of_token(token("alice", 100))
     assert (rights.subject, rights.subscription_id, rights.is_revocable) == ("alice", "of alice", True)
     assert [rights.has_expired(now_ns) for now_ns in (99, 100)] == [False, True]
@@ -53,7 +53,7 @@ def test_rights_are_those_of_the_token_until_it_expires() -> None:
         rights.narrow(["md.a", "md.b", "md.c"], 2)
 
 
-def test_without_a_token_everything_is_granted_for_ever() -> None:
+def test_without_a_token_everything_is_granted_without_a_time_limit() -> None:
     rights = Rights()
     assert (rights.patterns(), rights.narrow(["a", "b.>"], 2), rights.text) == ([">"], ["a", "b.>"], "")
     assert not rights.is_revocable
@@ -73,7 +73,7 @@ def test_parties_are_found_by_name_subscription_and_expiry_until_they_leave() ->
     assert [each.name for each in access.bearers("s")] == ["c"]
 
 
-def test_tokens_are_needed_where_they_are_checked() -> None:
+def test_a_token_is_required_where_tokens_are_checked() -> None:
     assert AccessControl[Party]().verify("", 0) is None
     with pytest.raises(TokenError, match="is required"):
         by_token().verify("", 0)
@@ -87,13 +87,13 @@ def test_a_party_logs_in_under_the_name_of_its_handshake_and_renews_its_rights()
     assert access.log_in(1, Login("a", "alice"), Peer("a"), 0).subject == "alice"
     with pytest.raises(TokenError):
         access.renew(1, "", 0)
-    assert access.parties[1].rights.subject == "alice", "a token that is not valid changes nothing"
+    assert access.parties[1].rights.subject == "alice", "an invalid token changes nothing"
     assert access.renew(1, "bob", 0).subject == access.parties[1].rights.subject == "bob"
     with pytest.raises(TokenError, match="nobody has logged in"):
         access.renew(2, "bob", 0)
 
 
-def test_a_newer_token_is_for_the_same_client() -> None:
+def test_a_renewal_must_be_for_the_same_client() -> None:
     check_same_subject(Rights("alice"), Rights("alice", GRANTS))
     with pytest.raises(TokenError):
         check_same_subject(Rights("alice"), Rights("bob"))

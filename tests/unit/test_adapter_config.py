@@ -13,7 +13,7 @@ class Toy(MoldUDP64):
 
 @pytest.mark.usefixtures("own_formats")
 @pytest.mark.spec("FEED-2", "FEED-7")
-def test_a_framing_of_ones_own_is_named_like_any_other() -> None:
+def test_a_custom_framing_is_accepted_by_name() -> None:
     lines = (LineAddress(port=7_000),)
     with pytest.raises(ConfigurationError, match="'toy'") as refused:
         SourceStreamConfig(id=1, name="s", framing="toy", lines=lines).check_framing()

@@ -1,4 +1,4 @@
-"""Adapters of a feed: the right to be one, its streams and keys, and its loss."""
+"""Adapters of a feed: the right to serve it, its streams and keys, and the loss of that right."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def register_carol(plant: Plant, **values: object) -> Registered:
 
 
 @pytest.mark.spec("ADM-7")
-def test_the_role_alone_gives_neither_a_place_nor_keys() -> None:
+def test_the_adapter_role_alone_gives_neither_a_stream_nor_keys() -> None:
     plant = plant_with_carol(OTHER_RULE)
     with pytest.raises(RequestError, match="publishes nothing"):
         register_carol(plant, topics=[], contributions=[], term=0x102)
@@ -41,16 +41,16 @@ def test_the_role_alone_gives_neither_a_place_nor_keys() -> None:
 
 
 @pytest.mark.spec("ADM-7")
-def test_a_feed_is_sealed_by_all_its_adapters_or_by_none() -> None:
+def test_all_adapters_of_a_feed_seal_it_or_none_does() -> None:
     plant = plant_with_carol(SECOND_RULE)
     with pytest.raises(ForbiddenError, match="itch/a is sealed"):
         register_carol(plant, sealed=False)
-    plant.register(sealed=False)  # the only one may change its mind
+    plant.register(sealed=False)  # the only adapter may switch between sealed and open
     with pytest.raises(ForbiddenError, match="not sealed"):
         register_carol(plant)
 
 
-def test_a_feed_does_not_get_topics_that_its_other_adapters_may_not_send() -> None:
+def test_a_feed_does_not_get_topics_that_its_other_adapters_may_not_publish() -> None:
     plant = plant_with_carol(SECOND_RULE + OTHER_RULE)
     with pytest.raises(NotEntitledError, match="lets feed send all of other"):
         register_carol(plant, topics=["md.us.eq.>", "other.>"])
@@ -106,7 +106,7 @@ def test_a_feed_without_adapters_still_gets_a_new_key() -> None:
 
 
 @pytest.mark.spec("ADM-7")
-def test_who_may_not_see_what_a_feed_publishes_from_now_on_costs_a_key() -> None:
+def test_a_subscriber_without_a_right_to_the_new_topics_of_a_feed_causes_a_new_key() -> None:
     plant = Plant()
     plant.subscribe("carol", "md.us.eq.*.quote")
     plant.register(sealed=True, topics=["md.us.eq.*.quote"])

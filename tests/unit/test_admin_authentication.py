@@ -1,4 +1,4 @@
-"""The administration server and authentic packets: holders of keys, valid epochs, and changes of keys."""
+"""The administration server and packet authentication: key holders, valid epochs and key rotation."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def test_adapters_and_subscribers_get_the_keys_and_epochs_of_the_feed() -> None:
 
 
 @pytest.mark.spec("AUTH-2")
-def test_epochs_do_not_go_back_and_publisher_ids_are_not_shared() -> None:
+def test_epochs_do_not_decrease_and_publisher_ids_are_not_shared() -> None:
     plant = Plant()
     plant.register(epoch=5)
     with pytest.raises(RequestError, match="epoch 4 is before the last one of itch/a, 5"):
@@ -54,7 +54,7 @@ def test_epochs_do_not_go_back_and_publisher_ids_are_not_shared() -> None:
 
 
 @pytest.mark.spec("AUTH-2")
-def test_publishers_that_clients_claim_are_vouched_for_also_after_a_takeover() -> None:
+def test_publishers_that_clients_claimed_stay_valid_after_a_takeover() -> None:
     plant = Plant()
     assert vouched(plant.core.authenticate(plant.caller("alice"), plant.now_ns).scopes[0]) == {}
     claimed = plant.core.claim_publisher(plant.caller("feed"), PublisherRequest(name="quotes"), plant.now_ns)
@@ -65,11 +65,11 @@ def test_publishers_that_clients_claim_are_vouched_for_also_after_a_takeover() -
     (scope,) = plant.core.authenticate(plant.caller("alice"), plant.now_ns).scopes
     first, last = vouched(scope)[claimed.publisher_id]
     assert first == claimed.epoch
-    assert last > claimed.epoch + 1_024  # the server before may have given out some that are not known here
+    assert last > claimed.epoch + 1_024  # the previous server may have issued ids that this server does not know
 
 
 @pytest.mark.spec("AUTH-1")
-def test_a_holder_that_loses_its_right_has_keys_that_are_worth_nothing_soon() -> None:
+def test_a_holder_that_loses_its_right_has_keys_that_soon_become_invalid() -> None:
     plant = Plant()
     plant.register()
     plant.subscribe("alice", "md.us.eq.>")
@@ -92,7 +92,7 @@ def test_a_holder_that_loses_its_right_has_keys_that_are_worth_nothing_soon() ->
 
 
 def accepts(told: Authentication, recorded: bytes) -> bool:
-    """Whether a receiver that starts with these keys accepts the datagram."""
+    """True if a receiver that starts with these keys accepts the datagram."""
     return Authenticator([scope_of(told)]).check(recorded, ("10.0.0.66", 6_666)) is not None
 
 
@@ -105,7 +105,7 @@ def wait_beating(plant: Plant, seconds: int, *adapters: str) -> None:
 
 @pytest.mark.spec("AUTH-1", "AUTH-4")
 @pytest.mark.parametrize("has_another", [True, False])
-def test_recorded_packets_of_a_silent_adapter_are_worth_nothing_to_a_fresh_receiver(has_another: bool) -> None:
+def test_recorded_packets_of_a_silent_adapter_are_refused_by_a_fresh_receiver(has_another: bool) -> None:
     plant = Plant()
     registered = plant.register(epoch=5).authentication
     assert registered is not None
@@ -118,7 +118,7 @@ def test_recorded_packets_of_a_silent_adapter_are_worth_nothing_to_a_fresh_recei
     recorded = packet + Authenticator([scope_of(registered)]).trailer(packet)
 
     def fresh() -> Authentication:
-        """What a filter module that has just started gets."""
+        """The keys and epochs that a newly started filter module gets."""
         scopes = plant.core.authenticate(plant.caller("filter"), plant.now_ns).scopes
         (told,) = (each for each in scopes if each.scope == "itch")
         return told
@@ -130,18 +130,18 @@ def test_recorded_packets_of_a_silent_adapter_are_worth_nothing_to_a_fresh_recei
     wait_beating(plant, int(2 * limits.key_rotation_s) + 4, *others)
     rotated = fresh()
     assert not accepts(rotated, recorded)
-    assert vouched(rotated)[11][0] == 5, "the adapter is received again when it has the new key"
+    assert vouched(rotated)[11][0] == 5, "packets of the adapter are accepted again after it received the new key"
     wait_beating(plant, int(2 * limit_s), *others)
-    assert fresh().active_key_id == rotated.active_key_id, "the keys are replaced once for each silence"
+    assert fresh().active_key_id == rotated.active_key_id, "the keys are replaced once per silence"
     again = plant.register(epoch=6).authentication
     assert again is not None
     assert again.active_key_id == rotated.active_key_id
     wait_beating(plant, int(limit_s + 2 * limits.key_rotation_s) + 4, *others)
-    assert fresh().active_key_id > rotated.active_key_id, "and once more for the next one"
+    assert fresh().active_key_id > rotated.active_key_id, "and once more for the next silence"
 
 
 @pytest.mark.spec("AUTH-2")
-def test_holders_that_asked_for_later_events_know_a_claimed_publisher() -> None:
+def test_holders_that_poll_for_events_learn_of_a_claimed_publisher() -> None:
     plant = Plant()
     for name in ("alice", "bob"):
         plant.core.authenticate(plant.caller(name), plant.now_ns)
@@ -178,7 +178,7 @@ def rotating() -> Plant:
 @pytest.mark.parametrize("late", ["feed", "bob"])
 def test_a_new_key_waits_for_holders_that_have_not_confirmed_it(late: str) -> None:
     plant = rotating()
-    plant.core.readers.begin(late, "its only session", 0, plant.now_ns)  # it asks for events, and gets no answer yet
+    plant.core.readers.begin(late, "its only session", 0, plant.now_ns)  # the poll for events is not answered yet
     for _ in range(3):
         plant.wait(3)
         plant.beat(key_ids=())
@@ -194,7 +194,7 @@ def test_a_new_key_waits_for_holders_that_have_not_confirmed_it(late: str) -> No
 
 
 @pytest.mark.spec("AUTH-1")
-def test_an_adapter_that_never_asks_for_events_delays_a_key_and_does_not_stop_it() -> None:
+def test_an_adapter_that_never_polls_for_events_delays_a_key_and_does_not_block_it() -> None:
     plant = Plant()
     plant.register()
     plant.subscribe("alice", "md.us.eq.>")
@@ -206,7 +206,7 @@ def test_an_adapter_that_never_asks_for_events_delays_a_key_and_does_not_stop_it
 
 
 @pytest.mark.spec("AUTH-1")
-def test_a_reader_that_is_gone_delays_nothing() -> None:
+def test_a_reader_that_has_left_delays_no_key() -> None:
     plant = rotating()
     reader = plant.core.readers.begin("bob", "bob", 0, plant.now_ns)
     plant.core.readers.end(reader, plant.now_ns, is_gone=True)
@@ -216,7 +216,7 @@ def test_a_reader_that_is_gone_delays_nothing() -> None:
 
 
 @pytest.mark.spec("AUTH-1", "AUTH-2")
-def test_a_reader_that_logs_in_again_remains_the_same_reader() -> None:
+def test_a_reader_that_logs_in_again_stays_the_same_reader() -> None:
     plant = Plant()
     plant.core.authenticate(plant.caller("bob"), plant.now_ns)
     plant.confirm("bob", "former")
@@ -234,7 +234,7 @@ def test_a_reader_that_logs_in_again_remains_the_same_reader() -> None:
 
 @pytest.mark.spec("AUTH-1", "AUTH-2")
 @pytest.mark.parametrize(("client", "former"), [("alice", "of bob"), ("bob", "unknown")])
-def test_a_login_changes_no_reader_of_another_client_or_session(client: str, former: str) -> None:
+def test_a_login_does_not_affect_readers_of_other_clients_or_sessions(client: str, former: str) -> None:
     plant = Plant()
     plant.confirm("bob", "of bob")
     plant.core.readers.change_session(client, former, "new")
@@ -243,7 +243,7 @@ def test_a_login_changes_no_reader_of_another_client_or_session(client: str, for
 
 
 @pytest.mark.spec("AUTH-1", "AUTH-6")
-def test_one_revocation_after_another_does_not_postpone_the_new_key() -> None:
+def test_repeated_revocations_do_not_postpone_the_new_key() -> None:
     plant = Plant()
     plant.register()
     for name in ("alice", "bob", "carol"):
@@ -256,10 +256,10 @@ def test_one_revocation_after_another_does_not_postpone_the_new_key() -> None:
 
 
 @pytest.mark.spec("AUTH-1")
-def test_a_rotation_goes_on_by_its_age_after_a_restart() -> None:
+def test_a_rotation_continues_by_its_age_after_a_restart() -> None:
     again = rotating().again(NOW_NS + 2 * NS_PER_SECOND)
     again.wait(7.9)
-    assert keys_of(changes(again, "bob")[-1]) == ([1, 2], 1)  # nobody has confirmed it to this server
+    assert keys_of(changes(again, "bob")[-1]) == ([1, 2], 1)  # no holder has confirmed the key to this server
     again.wait(0.1)
     assert keys_of(changes(again, "bob")[-1]) == ([1, 2], 2)
     confirmed = rotating().again(NOW_NS + 2 * NS_PER_SECOND)
@@ -269,7 +269,7 @@ def test_a_rotation_goes_on_by_its_age_after_a_restart() -> None:
 
 
 @pytest.mark.spec("AUTH-1", "AUTH-6")
-def test_a_rotation_goes_on_after_the_clock_was_set_back() -> None:
+def test_a_rotation_continues_after_the_clock_was_set_back() -> None:
     plant = rotating()
     plant.core.readers.end(plant.core.readers.begin("bob", "bob", 0, plant.now_ns), plant.now_ns)
     plant.now_ns -= 3_600 * NS_PER_SECOND
@@ -283,7 +283,7 @@ def test_a_rotation_goes_on_after_the_clock_was_set_back() -> None:
     plant.wait(0)
     plant.wait(10)
     assert keys_of(changes(plant, "feed")[-1]) == ([2], 2)
-    assert plant.core.readers.behind(["bob"], 1, plant.now_ns + 1) == []  # it has not asked for adapter_lost_s
+    assert plant.core.readers.behind(["bob"], 1, plant.now_ns + 1) == []  # no poll from the reader for adapter_lost_s
     assert [each.is_live for each in plant.core.adapter_statuses()] == [True]
     plant.wait(0.1)
     assert [each.is_live for each in plant.core.adapter_statuses()] == [False]
@@ -306,7 +306,7 @@ def test_publishers_of_clients_are_waited_for_after_a_restart() -> None:
 
 
 @pytest.mark.spec("AUTH-1")
-def test_a_holder_that_may_not_see_all_of_a_grown_sealed_feed_has_its_tag_key_replaced() -> None:
+def test_a_holder_without_a_right_to_all_of_a_grown_sealed_feed_causes_a_new_authentication_key() -> None:
     plant = Plant()
     plant.subscribe("alice", "md.us.eq.>")
     plant.register(sealed=True)
@@ -330,7 +330,7 @@ def older_and_newer() -> tuple[Authentication, Authentication]:
 
 
 @pytest.mark.spec("AUTH-1", "AUTH-6")
-def test_a_node_never_goes_back_to_an_older_state() -> None:
+def test_a_node_never_applies_an_older_state() -> None:
     older, newer = older_and_newer()
     state = AuthenticationState(None, lambda scopes: None)
     state.note(newer)
@@ -344,7 +344,7 @@ def test_a_node_never_goes_back_to_an_older_state() -> None:
     assert state.scopes == [scope_of(newer)]
 
 
-def test_the_state_of_a_new_server_with_another_signing_key_counts() -> None:
+def test_the_state_of_a_new_server_with_another_signing_key_is_applied() -> None:
     older, newer = older_and_newer()
     state = AuthenticationState(None, lambda scopes: None)
     state.note(newer)
@@ -354,7 +354,7 @@ def test_the_state_of_a_new_server_with_another_signing_key_counts() -> None:
 
 
 @pytest.mark.spec("AUTH-2")
-def test_answers_from_before_and_after_a_registration_are_told_apart() -> None:
+def test_answers_from_before_and_after_a_registration_are_distinguished() -> None:
     plant = Plant()
     plant.register()
     before = plant.subscribe("alice", "md.us.eq.>").streams[0].authentication
@@ -367,7 +367,7 @@ def test_answers_from_before_and_after_a_registration_are_told_apart() -> None:
     assert is_older(before, after)
 
 
-def test_a_server_that_takes_over_numbers_its_keys_beyond_those_of_the_other() -> None:
+def test_a_server_that_takes_over_numbers_its_keys_beyond_those_of_its_predecessor() -> None:
     plant = rotating()
     plant.core.promote("a test", plant.now_ns)
     plant.revoke("bob")
@@ -375,7 +375,7 @@ def test_a_server_that_takes_over_numbers_its_keys_beyond_those_of_the_other() -
 
 
 @pytest.mark.spec("AUTH-1")
-def test_who_may_not_listen_to_the_groups_gets_no_keys() -> None:
+def test_a_client_without_the_right_to_multicast_gets_no_keys() -> None:
     plant = Plant()
     plant.register(sealed=True)
     (part,) = plant.subscribe("carol", "md.us.eq.AAPL.quote").streams
@@ -397,7 +397,7 @@ def test_a_client_without_a_live_grant_gets_no_keys_of_publishers(client: str) -
 
 @pytest.mark.spec("AUTH-6")
 @pytest.mark.parametrize("client", ["alice", "quill"])
-def test_a_client_from_which_everything_is_taken_loses_the_keys_of_publishers(client: str) -> None:
+def test_a_client_whose_grants_are_all_withdrawn_loses_the_keys_of_publishers(client: str) -> None:
     plant = Plant()
     for each in ("alice", "bob", "quill"):
         plant.core.authenticate(plant.caller(each), plant.now_ns)
@@ -410,7 +410,7 @@ def test_a_client_from_which_everything_is_taken_loses_the_keys_of_publishers(cl
 
 
 @pytest.mark.spec("AUTH-1")
-def test_filters_get_the_keys_of_all_feeds_also_of_those_that_come_later() -> None:
+def test_filters_get_the_keys_of_all_feeds_including_later_feeds() -> None:
     plant = Plant()
     text = plant.core.policy.text.replace("[clients.carol]", '[clients.carol]\nroles = ["filter"]')
     plant.set_policy(Policy.parse(text))
@@ -432,14 +432,14 @@ def test_a_filter_with_the_credentials_of_an_adapter_gets_the_keys_of_its_feed()
     assert (told.scope, vouched(told)) == ("itch", {11: (3, 3 + EPOCHS_AHEAD)})
 
 
-def test_what_a_node_was_told_is_kept_for_its_next_start(tmp_path: Path) -> None:
+def test_a_node_stores_the_state_that_it_received_for_its_next_start(tmp_path: Path) -> None:
     path = tmp_path / "state" / "authentication.json"
     told = Plant().register().authentication
     assert told is not None
     heard: list[object] = []
     state = AuthenticationState(path, heard.append)
     state.renew([told])
-    state.note(told)  # nothing new
+    state.note(told)  # no change
     assert heard == [[scope_of(told)]]
     assert path.stat().st_mode & 0o777 == 0o600
     again: list[object] = []
@@ -474,7 +474,7 @@ def with_one_key_id_in_two_scopes() -> tuple[Authentication, Authentication]:
     return told, msgspec.structs.replace(told, scope="another feed", publishers=[])
 
 
-def test_a_value_that_cannot_be_applied_is_not_kept(tmp_path: Path) -> None:
+def test_a_state_that_cannot_be_applied_is_not_stored(tmp_path: Path) -> None:
     path = tmp_path / "authentication.json"
     good, bad = with_one_key_id_in_two_scopes()
     state = AuthenticationState(path, Authenticator().use)
@@ -523,7 +523,7 @@ def test_a_filter_module_that_loses_its_role_is_told_to_drop_the_keys() -> None:
     state = AuthenticationState(None, lambda scopes: None)
     state.renew(scopes)
     plant.set_policy(Policy.parse(plant.core.policy.text.replace('roles = ["filter"]', "roles = []")))
-    for each in changes(plant, "filter"):  # at once, before the rotation ends
+    for each in changes(plant, "filter"):  # immediately, before the rotation ends
         state.note(each)
     keys = {each.name: [key.key_id for key in each.keys] for each in state.scopes}
     assert keys["itch"] == []

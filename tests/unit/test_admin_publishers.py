@@ -15,7 +15,7 @@ def claim(plant: Plant, name: str = "quotes", client: str = "quill") -> Publishe
 
 
 @pytest.mark.spec("FILT-15")
-def test_a_name_keeps_its_id_and_gets_a_new_epoch_every_time() -> None:
+def test_a_name_keeps_its_id_and_gets_a_new_epoch_at_each_registration() -> None:
     plant = Plant()
     first = claim(plant)
     assert (first.name, first.epoch) == ("quotes", 1)
@@ -25,15 +25,15 @@ def test_a_name_keeps_its_id_and_gets_a_new_epoch_every_time() -> None:
 
 
 @pytest.mark.spec("FILT-15")
-def test_nobody_has_the_id_of_another() -> None:
+def test_no_two_names_share_an_id() -> None:
     plant = Plant()
     made = [claim(plant, name, client) for name in ("a", "b") for client in ("quill", "feed")]
     assert len({each.publisher_id for each in made}) == 4
     with pytest.raises(ForbiddenError, match="quill/a"):
         plant.register(publisher_id=made[0].publisher_id)
-    plant.register(publisher_id=made[1].publisher_id)  # its own
+    plant.register(publisher_id=made[1].publisher_id)  # its own id
     plant = Plant()
-    plant.register(publisher_id=1)  # the first that the random numbers would give
+    plant.register(publisher_id=1)  # the first id that the random numbers produce
     assert claim(plant).publisher_id != 1
 
 

@@ -1,4 +1,4 @@
-"""Refusals do not cost a line each."""
+"""Repeated refusals are summarised in the log."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ class HandClock(SystemClock):
 
 
 @pytest.mark.spec("ADM-1")
-def test_refusals_of_a_second_are_two_lines(tmp_path: Path) -> None:
+def test_refusals_within_a_second_are_logged_in_two_lines(tmp_path: Path) -> None:
     clock = HandClock()
     service = AdminService(config(tmp_path), clock)
     try:

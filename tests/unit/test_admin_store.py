@@ -1,4 +1,4 @@
-"""The server's database: what was committed is there again, and a copy follows it exactly."""
+"""The server's database: committed changes survive a restart, and a replica follows exactly."""
 
 import sqlite3
 from pathlib import Path
@@ -19,7 +19,7 @@ def denials(client: str) -> Stored:
     return Stored("denials", client, Denials(client, (Denial((">",), "why", 1),)))
 
 
-def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
+def test_committed_changes_survive_a_restart(tmp_path: Path) -> None:
     store = Store(tmp_path, changes_kept=10)
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
     store.commit([denials("a"), denials("b"), Stored("meta", "server", Meta(generation=3))], [line(1)], {"role": "x"})
@@ -35,7 +35,7 @@ def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
+def test_a_second_server_cannot_open_the_database(tmp_path: Path) -> None:
     store = Store(tmp_path, changes_kept=10)
     with pytest.raises(ConfigurationError, match="another server uses it"):
         Store(tmp_path, changes_kept=10)
@@ -49,7 +49,7 @@ def test_a_damaged_database_is_refused(tmp_path: Path, data: bytes) -> None:
         Store(tmp_path, changes_kept=10)
 
 
-def test_a_failed_commit_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_commit_changes_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path, changes_kept=10)
     store.commit([denials("a")])
     (pages,) = store._database.execute("PRAGMA page_count").fetchone()
@@ -66,7 +66,7 @@ def test_a_failed_commit_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("ADM-1")
-def test_the_audit_log_is_only_appended_to(tmp_path: Path) -> None:
+def test_the_audit_log_is_append_only(tmp_path: Path) -> None:
     store = Store(tmp_path, changes_kept=10)
     store.commit([], [line(1)])
     store.close()
@@ -78,7 +78,7 @@ def test_the_audit_log_is_only_appended_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("ADM-8")
-def test_a_copy_follows(tmp_path: Path) -> None:
+def test_a_replica_follows(tmp_path: Path) -> None:
     primary, standby = Store(tmp_path / "a", changes_kept=4), Store(tmp_path / "b", changes_kept=4)
     primary.commit([denials("a"), denials("b")], [line(1)])
     standby.commit([denials("stale")], [line(0)])
@@ -92,14 +92,14 @@ def test_a_copy_follows(tmp_path: Path) -> None:
     assert (standby.records(), standby.number) == (primary.records(), primary.number)
     assert [each.detail for each in standby.audit_after(0)] == ["line 0", "line 1", "line 2"]
     standby.replace(primary.everything(), primary.number, {})
-    assert [each.detail for each in standby.audit_after(0)] == ["line 0", "line 1", "line 2"]  # none twice
+    assert [each.detail for each in standby.audit_after(0)] == ["line 0", "line 1", "line 2"]  # no change twice
     assert standby.changes_after(standby.number, 10) == []
     assert standby.local("history_id") == "h"
     for store in (primary, standby):
         store.close()
 
 
-def test_changes_that_are_not_kept_any_more(tmp_path: Path) -> None:
+def test_changes_that_are_no_longer_kept_cause_a_full_copy(tmp_path: Path) -> None:
     store = Store(tmp_path, changes_kept=3)
     for number in range(6):
         store.commit([denials(f"c{number}")])

@@ -16,7 +16,7 @@ from penstock.security.live.gate import TokenGate
 
 
 @pytest.mark.spec("ADM-5")
-def test_a_cancelled_subscriptions_tokens_are_refused_until_they_expire() -> None:
+def test_tokens_of_a_cancelled_subscription_are_refused_until_they_expire() -> None:
     plant = Plant()
     plant.register()
     answer = plant.subscribe("alice", "md.us.>")
@@ -25,14 +25,14 @@ def test_a_cancelled_subscriptions_tokens_are_refused_until_they_expire() -> Non
     assert isinstance(told, Revoked)
     assert (told.subscription_id, told.until_ns) == ("s1", answer.expires_ns)
     assert plant.events("alice") == []
-    assert plant.register().revoked == [told]  # an adapter that was away
+    assert plant.register().revoked == [told]  # an adapter that was disconnected
     with pytest.raises(RevokedError):
-        plant.subscribe("alice", "md.us.>")  # the id is used up
+        plant.subscribe("alice", "md.us.>")  # the id is not reused
     plant.wait(700)
     assert not plant.core.state.revoked
 
 
-def test_there_is_an_end_to_cancelled_subscriptions() -> None:
+def test_the_number_of_cancelled_subscriptions_is_bounded() -> None:
     plant = Plant(AdminLimits(client_ended_max=2))
     for name in ("1", "2"):
         plant.subscribe("alice", "md.us.>", name=name)
@@ -45,7 +45,7 @@ def test_there_is_an_end_to_cancelled_subscriptions() -> None:
 
 
 @pytest.mark.spec("ADM-5")
-def test_modifying_first_does_not_escape_a_revocation() -> None:
+def test_modifying_a_subscription_first_does_not_evade_a_revocation() -> None:
     plant = Plant()
     plant.subscribe("alice", "md.us.eq.>")
     plant.modify("alice", "md.us.fut.>")
@@ -54,7 +54,7 @@ def test_modifying_first_does_not_escape_a_revocation() -> None:
 
 
 @pytest.mark.spec("ADM-5")
-def test_an_older_token_counts_only_until_it_expires() -> None:
+def test_an_older_token_is_valid_only_until_it_expires() -> None:
     plant = Plant()
     plant.subscribe("alice", "md.us.eq.>")
     plant.modify("alice", "md.us.fut.>")
@@ -64,12 +64,12 @@ def test_an_older_token_counts_only_until_it_expires() -> None:
     assert plant.revoke("alice", "md.us.eq.>") == []
     plant.modify("alice", "md.us.opt.>")
     assert len(plant.core.state.subscriptions["s1"].issued) == 1
-    plant.modify("alice", "md.us.>")  # gives all of it again
+    plant.modify("alice", "md.us.>")  # gives up the rest of the subscription
     assert not [each for each in plant.core.state.subscriptions["s1"].issued if "eq" in str(each.grants)]
 
 
 @pytest.mark.spec("ADM-5")
-def test_many_modifications_are_remembered_in_little_space() -> None:
+def test_many_modifications_need_little_memory() -> None:
     plant = Plant()
     for number in range(5 * ISSUED_MAX):
         plant.subscribe("alice", f"md.us.eq.S{number}")
@@ -80,7 +80,7 @@ def test_many_modifications_are_remembered_in_little_space() -> None:
 
 
 @pytest.mark.spec("ADM-3")
-def test_a_token_that_nobody_would_read_is_refused_before_anything_changes() -> None:
+def test_a_token_that_no_reader_would_accept_is_refused_before_anything_changes() -> None:
     plant = Plant()
     plant.register()
     before = plant.subscribe("alice", "md.us.eq.>").grants
@@ -93,7 +93,7 @@ def test_a_token_that_nobody_would_read_is_refused_before_anything_changes() -> 
     assert plant.core.renew(plant.caller("alice"), "s1", plant.now_ns).grants == before
 
 
-def test_the_topics_of_a_request_are_bounded_together() -> None:
+def test_the_topics_of_a_request_are_bounded_in_total() -> None:
     topics = [f"fx.{'x' * 200}.{number}" for number in range(400)]
     with pytest.raises(LimitError, match="65536"):
         Plant().subscribe("alice", *topics)
@@ -106,7 +106,7 @@ def test_the_topics_of_a_request_are_bounded_together() -> None:
 
 @pytest.mark.spec("ADM-7", "ADM-8")
 @pytest.mark.parametrize("is_promoted", [False, True])
-def test_credentials_that_expired_while_the_server_was_down_cost_the_key(is_promoted: bool) -> None:
+def test_credentials_that_expired_while_the_server_was_down_replace_the_key(is_promoted: bool) -> None:
     plant = Plant()
     text = policy_text().replace("[clients.bob]\n", "[clients.bob]\nexpires = 2023-11-14T22:14:20Z\n")
     plant.set_policy(Policy.parse(text))
@@ -122,12 +122,12 @@ def test_credentials_that_expired_while_the_server_was_down_cost_the_key(is_prom
 
 
 @pytest.mark.spec("ADM-8")
-def test_readers_of_events_are_told_that_a_new_primary_may_not_know_all() -> None:
+def test_readers_of_events_learn_that_a_new_primary_may_lack_events() -> None:
     plant = Plant()
     plant.register()
     plant.subscribe("alice", "md.us.>")
     standby = plant.again(NOW_NS)
-    plant.subscribe("alice", "md.us.>", name="s2")  # which the standby did not hear of
+    plant.subscribe("alice", "md.us.>", name="s2")  # an event that the standby did not receive
     ahead = plant.core.events(plant.caller("feed"), 1).next_after
     standby.core.promote("the test says so", NOW_NS)
     number = standby.core.state.meta.event_floor
@@ -140,7 +140,7 @@ def test_readers_of_events_are_told_that_a_new_primary_may_not_know_all() -> Non
             assert server.core.events(server.caller("feed"), answer.next_after).is_complete
             assert not server.core.events(server.caller("alice"), after).is_complete
         assert server.core.events(server.caller("feed"), number).is_complete
-        answer = server.core.events(server.caller("feed"), answer.next_after + 5)  # of the one that was lost
+        answer = server.core.events(server.caller("feed"), answer.next_after + 5)  # an event of the lost primary
         assert not answer.is_complete
         assert answer.next_after == server.core.state.meta.event_number
 
@@ -149,7 +149,7 @@ def test_readers_of_events_are_told_that_a_new_primary_may_not_know_all() -> Non
 
 
 @pytest.mark.spec("ADM-7", "ADM-8")
-def test_a_filter_checks_tokens_by_itself_and_hears_of_what_is_revoked() -> None:
+def test_a_filter_checks_tokens_itself_and_receives_revocations() -> None:
     plant = Plant()
     brokered = plant.subscribe("alice", "md.us.>")
     plant.subscribe("bob", "md.us.>", name="s2")
@@ -172,7 +172,7 @@ def test_a_filter_checks_tokens_by_itself_and_hears_of_what_is_revoked() -> None
 
 
 @pytest.mark.spec("AUTH-6")
-def test_a_replaced_server_with_other_token_keys_does_not_make_revoked_tokens_good(
+def test_a_replaced_server_with_other_token_keys_does_not_make_revoked_tokens_valid(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     plant = Plant()
@@ -191,7 +191,7 @@ def test_a_replaced_server_with_other_token_keys_does_not_make_revoked_tokens_go
     assert (gate.state.token_keys, gate.state.generation) == (known.token_keys, known.generation)
     with pytest.raises(RevokedError, match="left the firm"):
         gate.verify(brokered.token, plant.now_ns)
-    # the server's own key was replaced, in the same generation: the new key counts, and revocations are kept
+    # the server's own key was replaced in the same generation: the new key is used, and revocations are kept
     gate.renew(msgspec.structs.replace(known, token_keys=replaced.token_keys, revoked=[]))
     assert gate.state.token_keys == replaced.token_keys
     assert [each.subscription_id for each in gate.state.revoked] == ["s1"]
@@ -209,7 +209,7 @@ def test_an_older_revocation_event_does_not_shorten_a_newer_one() -> None:
 
 
 @pytest.mark.spec("AUTH-6")
-def test_an_older_answer_shortens_no_revocation_and_accepts_no_dropped_one() -> None:
+def test_an_older_answer_shortens_no_revocation_and_restores_no_dropped_one() -> None:
     known = Plant().core.verification()
     gate = TokenGate(None)
     for until_ns in (5, 3):

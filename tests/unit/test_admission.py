@@ -12,7 +12,7 @@ PATIENCE_SECONDS = 60
 
 
 class Server:
-    """Admission on transports that have names, with the last messages that were sent on them."""
+    """Admission on transports that have names and record the last messages sent on them."""
 
     def __init__(self, *, cause: str = "") -> None:
         self.ended: list[tuple[str, tuple[str, str]]] = []
@@ -49,7 +49,7 @@ def test_a_peer_without_a_first_message_in_time_is_refused() -> None:
     asyncio.run(main())
 
 
-def test_a_refused_peer_is_expected_no_longer() -> None:
+def test_a_refused_peer_is_no_longer_pending() -> None:
     async def main() -> None:
         server = Server()
         server.admission.expect("forger", 3_600)

@@ -1,4 +1,4 @@
-"""The runner of cores: order, one timer, bounded turns, and failures that tell their story."""
+"""The runner of cores: order of events, one timer, bounded turns, and failures with their history."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from unit.net_kit import MS, run, until
 
 
 class Toy:
-    """Answers with what it is told; "fail" and "refuse" raise, an integer is its next deadline."""
+    """A core that echoes its events; "fail" and "refuse" raise, an integer becomes its next deadline."""
 
     def __init__(self) -> None:
         self.due_ns: int | None = None
@@ -43,7 +43,7 @@ class Toy:
 
 
 class TurnedClock:
-    """A clock that is turned by hand, while the loop's own goes on."""
+    """A clock that the test sets, while the loop's own clock runs."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -73,7 +73,7 @@ def test_events_are_handled_in_order_and_in_bounded_turns() -> None:
     run(main())
 
 
-def test_what_waits_is_bounded() -> None:
+def test_the_queue_of_events_is_bounded() -> None:
     async def main() -> None:
         runner = CoreRunner(Toy(), lambda _: None, events_max=2)
         runner.give("a")
@@ -85,7 +85,7 @@ def test_what_waits_is_bounded() -> None:
     run(main())
 
 
-def test_an_event_that_cannot_wait_is_handled_at_once() -> None:
+def test_an_urgent_event_is_handled_at_once() -> None:
     async def main() -> None:
         done: list[Any] = []
         runner = CoreRunner(Toy(), done.append)
@@ -98,7 +98,7 @@ def test_an_event_that_cannot_wait_is_handled_at_once() -> None:
     run(main())
 
 
-def test_what_came_of_an_instruction_is_handled_next() -> None:
+def test_the_result_of_an_instruction_is_handled_next() -> None:
     async def main() -> None:
         done: list[Any] = []
 
@@ -120,12 +120,12 @@ def test_what_came_of_an_instruction_is_handled_next() -> None:
     run(main())
 
 
-def test_a_deadline_brings_a_tick_not_before_its_time() -> None:
+def test_a_deadline_brings_a_tick_and_never_too_early() -> None:
     async def main() -> None:
         core, clock = Toy(), TurnedClock()
         runner = CoreRunner(core, lambda _: None, clock=clock)
         runner.handle(5 * MS)
-        await asyncio.sleep(0.03)  # the loop's timer goes off meanwhile, but it is not yet time
+        await asyncio.sleep(0.03)  # the loop's timer fires in between, before the core's deadline
         assert core.ticks == []
         clock.now = 5 * MS
         await until(lambda: core.ticks)
@@ -153,7 +153,7 @@ def test_the_timer_is_armed_again_only_for_an_earlier_deadline() -> None:
         assert isinstance(loop, CountingLoop)
         core = Toy()
         runner = CoreRunner(core, lambda _: None, clock=TurnedClock())
-        for due_ms in range(20_000, 21_000):  # ever later: as a keep-alive that is put off by every message
+        for due_ms in range(20_000, 21_000):  # ever later: like a keep-alive that every message postpones
             runner.handle(due_ms * MS)
         assert loop.timers == 1
         runner.handle(10_000 * MS)
@@ -164,7 +164,7 @@ def test_the_timer_is_armed_again_only_for_an_earlier_deadline() -> None:
         runner.run(main())
 
 
-def test_a_refusal_is_the_callers_and_no_failure() -> None:
+def test_a_refused_event_raises_in_the_caller_and_does_not_end_the_run() -> None:
     async def main() -> None:
         done: list[Any] = []
         runner = CoreRunner(Toy(), done.append)
@@ -179,7 +179,7 @@ def test_a_refusal_is_the_callers_and_no_failure() -> None:
 
 
 @pytest.mark.parametrize("how", ["handle", "give"])
-def test_a_failure_ends_the_run_and_tells_its_story_without_secrets(how: str, lines: StringIO) -> None:
+def test_a_failure_ends_the_run_and_logs_its_history_without_secrets(how: str, lines: StringIO) -> None:
     log.configure(style="json", stream=lines)
     handshake = SendBytes(b"Authorization: password")
     done: list[Any] = []
@@ -216,7 +216,7 @@ def test_a_failing_driver_ends_the_run_too(lines: StringIO) -> None:
     assert "no such cable" in lines.getvalue()
 
 
-def test_an_agent_that_is_done_has_status_0(lines: StringIO) -> None:
+def test_an_agent_that_has_finished_has_status_0(lines: StringIO) -> None:
     log.configure(style="json", stream=lines)
 
     async def main(stop: asyncio.Event) -> None:
@@ -230,7 +230,7 @@ def test_an_agent_that_is_done_has_status_0(lines: StringIO) -> None:
 
 @pytest.mark.spec("FILT-3")
 def test_the_runner_drives_a_real_publisher() -> None:
-    """Keep-alives come by themselves, a bad topic is the caller's, and a goodbye ends it."""
+    """Keep-alives are sent without a call, an invalid topic raises in the caller, and a goodbye ends the run."""
 
     async def main() -> None:
         said: list[Any] = []
@@ -242,7 +242,8 @@ def test_the_runner_drives_a_real_publisher() -> None:
         await until(lambda: len(said) >= 4)
         packets = [decode(each.data) for each in said]
         assert [packet.sequence for packet in packets][:4] == [1, 2, 3, 4]
-        assert [len(packet) for packet in packets][:4] == [1, 1, 0, 0]  # the good message before the bad one is sent
+        # the valid message before the invalid one is sent
+        assert [len(packet) for packet in packets][:4] == [1, 1, 0, 0]
         assert all(packet.flags & PacketFlag.KEEP_ALIVE for packet in packets[2:])
         runner.give(Close())
         await until(lambda: isinstance(said[-1], Closed))

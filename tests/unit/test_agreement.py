@@ -1,4 +1,4 @@
-"""The digests of messages by which two publishers are compared, beside plain Python."""
+"""The message digests by which two publishers are compared, against a reference in plain Python."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ MASK = 2**64 - 1
 
 
 def digest(seq: int, model: int, topic: bytes, content: bytes, left_out: int = NOWHERE) -> int:
-    """As docs/reference/protocol/archive.md says it."""
+    """The digest as docs/reference/protocol/archive.md defines it."""
     if left_out != NOWHERE:
         content = content[:left_out] + bytes(8) + content[left_out + 8 :]
     words = [seq, model]
@@ -28,7 +28,7 @@ def digest(seq: int, model: int, topic: bytes, content: bytes, left_out: int = N
     return (made ^ made >> 32) & (2**48 - 1)
 
 
-def test_digests_are_those_of_the_document() -> None:
+def test_digests_equal_those_of_the_documented_definition() -> None:
     packer = Packer(1, 0xEF010101, 1)
     messages = [
         (number, number % 3, f"md.{'x' * number}".encode(), bytes(range(number, number + 2 * number)))

@@ -1,4 +1,4 @@
-"""Archives: commits that count as a whole, documents that are damaged, two writers, compaction and retention."""
+"""Archives: atomic commits, damaged documents, two writers, compaction and retention."""
 
 import errno
 import json
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.spec("PIPE-6")
-def test_a_commit_counts_for_all_tables(path: Path) -> None:
+def test_a_commit_is_atomic_across_tables(path: Path) -> None:
     with Archive.writing(path) as archive:
         step(archive)
         assert [(table.name, table.rows, table.files, table.streams) for table in archive.tables()] == [
@@ -45,7 +45,7 @@ def test_a_commit_counts_for_all_tables(path: Path) -> None:
     assert check_whole(path) == 20
 
 
-def test_what_was_never_committed_is_removed(path: Path) -> None:
+def test_files_that_were_never_committed_are_removed(path: Path) -> None:
     with Archive.writing(path) as archive:
         step(archive)
         staging = archive.begin()
@@ -54,7 +54,7 @@ def test_what_was_never_committed_is_removed(path: Path) -> None:
     assert check_whole(path) == 10
 
 
-def test_a_second_writer_is_refused_with_a_name(path: Path) -> None:
+def test_a_second_writer_is_refused_and_the_first_one_is_named(path: Path) -> None:
     with Archive.writing(path) as archive:
         step(archive)
         with pytest.raises(ArchiveLockedError, match=f"process {os.getpid()}"):
@@ -69,7 +69,7 @@ def test_a_second_writer_is_refused_with_a_name(path: Path) -> None:
         assert reader.catalogue.number == 2
 
 
-def test_a_number_is_taken_once_even_without_the_lock(path: Path) -> None:
+def test_a_commit_number_is_used_once_even_without_the_lock(path: Path) -> None:
     with Archive.writing(path) as archive:
         first = step(archive)
         with pytest.raises(ArchiveError, match="another process has made"):
@@ -96,14 +96,14 @@ def tree_of(path: Path) -> dict[str, tuple[int, int]]:
     return {str(each): (each.stat().st_ino, each.stat().st_mtime_ns) for each in path.rglob("*")}
 
 
-def test_a_reader_changes_nothing_whatever_a_writer_has_left(path: Path) -> None:
+def test_a_reader_changes_nothing_in_the_leftovers_of_a_writer(path: Path) -> None:
     with Archive.writing(path) as archive:
         step(archive)
         stage(archive.begin(), "trade", "2024-01-02", 0, [11, 12])
         before = tree_of(path)
         assert Archive.open(path).catalogue.number == 1
         assert tree_of(path) == before
-    reader = Archive.open(path)  # nobody holds the lock
+    reader = Archive.open(path)  # the lock is free
     assert sorted(pq.read_table(reader.paths("trade")).column("seq").to_pylist()) == list(range(1, 11))
     assert tree_of(path) == before
 
@@ -131,7 +131,7 @@ def test_replaced_files_stay_for_the_grace_period(path: Path, change: Callable[[
         pq.read_table(before)
 
 
-def test_a_table_without_streams_goes_when_its_last_date_does(path: Path) -> None:
+def test_a_table_without_streams_is_removed_with_its_last_date(path: Path) -> None:
     with Archive.writing(path) as archive:
         staging = archive.begin()
         files = [stage(staging, "quarantine", date, None, [1, 2]) for date in ("2023-12-31", "2024-01-01")]
@@ -146,7 +146,7 @@ def test_a_table_without_streams_goes_when_its_last_date_does(path: Path) -> Non
 
 
 @pytest.mark.parametrize("has_exchange", [True, False])
-def test_compaction_and_retention_keep_every_row_and_drop_every_old_one(
+def test_compaction_and_retention_keep_every_current_row_and_drop_every_expired_one(
     path: Path, monkeypatch: pytest.MonkeyPatch, has_exchange: bool
 ) -> None:
     if not has_exchange:
@@ -168,7 +168,7 @@ def test_compaction_and_retention_keep_every_row_and_drop_every_old_one(
         assert drop_old(archive) is None
 
 
-def test_rows_that_a_derivation_has_not_taken_are_not_compacted(path: Path) -> None:
+def test_rows_that_a_derivation_has_not_read_are_not_compacted(path: Path) -> None:
     with Archive.writing(path) as archive:
         step(archive)
         step(archive)
@@ -178,7 +178,7 @@ def test_rows_that_a_derivation_has_not_taken_are_not_compacted(path: Path) -> N
 
 
 @pytest.mark.spec("PIPE-6")
-def test_a_follower_keeps_the_number_of_files_small(path: Path) -> None:
+def test_a_following_writer_keeps_the_number_of_files_small(path: Path) -> None:
     with Archive.writing(path, grace_seconds=0.0) as archive:
         rewritten = 0
         for number in range(1, 101):
@@ -195,7 +195,7 @@ def test_a_follower_keeps_the_number_of_files_small(path: Path) -> None:
     assert len(list((path / "_files").rglob("*.parquet"))) < 100
 
 
-def test_files_on_both_sides_of_a_derivations_step_are_not_merged(path: Path) -> None:
+def test_files_on_both_sides_of_a_derivations_position_are_not_merged(path: Path) -> None:
     with Archive.writing(path) as archive:
         step(archive)
         step(archive)
@@ -208,7 +208,7 @@ def test_files_on_both_sides_of_a_derivations_step_are_not_merged(path: Path) ->
         assert merged == {(1, 2, 4), (6, 7)}
 
 
-def test_the_state_saves_reading_every_commit_and_is_not_needed(path: Path) -> None:
+def test_the_state_file_saves_reading_every_commit_and_is_optional(path: Path) -> None:
     with Archive.writing(path) as archive:
         archive.commit(archive.begin(), "append", schemas={"trade": DDL})
         for _ in range(2 * STATE_INTERVAL + 2):
@@ -219,7 +219,7 @@ def test_the_state_saves_reading_every_commit_and_is_not_needed(path: Path) -> N
     newest = path / "_commits" / state_name(2 * STATE_INTERVAL)
     newest.write_bytes(newest.read_bytes()[:-20])
     assert log.read() == expected, "a damaged state is not used"
-    assert log.prune() == 0, "and nothing is removed that is needed without it"
+    assert log.prune() == 0, "and no file that is needed without the state is removed"
     newest.unlink()
     with Archive.writing(path) as archive:
         for _ in range(STATE_INTERVAL):
@@ -238,7 +238,7 @@ def test_the_state_saves_reading_every_commit_and_is_not_needed(path: Path) -> N
         (lambda text: b"", "document is invalid"),
     ],
 )
-def test_a_damaged_document_is_said_and_nothing_is_changed(path: Path, damage: object, says: str) -> None:
+def test_a_damaged_document_is_reported_and_nothing_changes(path: Path, damage: object, says: str) -> None:
     with Archive.writing(path) as archive:
         step(archive)
         step(archive)
@@ -279,7 +279,9 @@ def test_wrong_directories_and_newer_archives_are_refused(path: Path) -> None:
         Archive.open(path)
 
 
-def test_a_disk_that_fills_while_committing_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_during_a_commit_leaves_no_partial_commit(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Archive.writing(path) as archive:
         step(archive)
 
@@ -302,7 +304,7 @@ def fail_in(path: Path, *, steps: int = 0) -> None:
         raise RuntimeError("something failed")
 
 
-def test_an_archive_made_for_something_that_failed_goes_with_it(path: Path) -> None:
+def test_an_archive_created_for_a_failed_run_is_removed(path: Path) -> None:
     with pytest.raises(RuntimeError):
         fail_in(path)
     assert not path.exists()
@@ -310,13 +312,13 @@ def test_an_archive_made_for_something_that_failed_goes_with_it(path: Path) -> N
     (path / "_notes").write_text("mine")
     with pytest.raises(RuntimeError):
         fail_in(path)
-    assert [each.name for each in path.iterdir()] == ["_notes"], "only what was made is removed"
+    assert [each.name for each in path.iterdir()] == ["_notes"], "only created files are removed"
     with pytest.raises(RuntimeError):
         fail_in(path, steps=1)
-    assert check_whole(path) == 10, "what was committed stays"
+    assert check_whole(path) == 10, "committed rows stay"
     with pytest.raises(RuntimeError):
         fail_in(path)
-    assert check_whole(path) == 10, "and an archive that was there before"
+    assert check_whole(path) == 10, "an archive that existed before also stays"
 
 
 def test_the_list_of_tables_says_how_far_each_source_is_read(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Days of an archive: what another source has of them, and files without their rows."""
+"""Days of an archive that other sources have too, and the removal of files' rows."""
 
 from pathlib import Path
 
@@ -55,15 +55,17 @@ def hours(archive: Archive) -> list[tuple[str, int]]:
 
 
 @pytest.mark.spec("DAY-2", "DAY-6")
-def test_a_captured_day_is_that_of_the_venue_and_the_rest_stays(tmp_path: Path) -> None:
+def test_a_captured_day_is_the_venues_day_and_other_days_stay(tmp_path: Path) -> None:
     with Archive.writing(tmp_path / "archive") as archive:
-        # the evening before in New York is the same date in UTC, and so is the evening of the day the next one
+        # the previous evening in New York has the same date in UTC; the evening of the day has the next date
         commit(archive, "journal:/captured", [("XNAS", -1), ("XNAS", 10), ("IEXG", 10), ("XNAS", 20), ("XNAS", 28)])
         commit(archive, "journal:/captured", [("XNAS", 11), ("XNAS", 12)])
         commit(archive, "journal:/other", [("XNAS", -2), ("XNAS", 30)], stream=2)
         found = other_sources(archive.catalogue, DAY, "feed:official")
         assert found.names == ["/captured"]
-        assert not other_sources(archive.catalogue, DAY, "feed:official", stream=7), "a stream of its own stands beside"
+        assert not other_sources(archive.catalogue, DAY, "feed:official", stream=7), (
+            "a separate stream exists beside it"
+        )
         assert not other_sources(archive.catalogue, DAY._replace(venue="XBOS"), "feed:official")
         staging = archive.begin()
         removed = remove_day(archive, staging, found, DAY)
@@ -198,14 +200,14 @@ def position(path: str, day: str = "", *, stream: int = 1, is_separate: bool = F
 
 
 def entries_of(tmp_path: Path, source: str, rows: list[tuple[str, int]]) -> list[FileEntry]:
-    """Files of rows that are to be archived."""
+    """Files of rows to be archived."""
     with Archive.writing(tmp_path / "new") as archive:
         commit(archive, source, rows, stream=9)
         return archive.files("trade")
 
 
 @pytest.mark.spec("DAY-6")
-def test_a_day_of_a_recorded_capture_of_several_days_is_found_and_removed_alone(tmp_path: Path) -> None:
+def test_a_day_of_a_capture_of_several_days_is_found_and_removed_alone(tmp_path: Path) -> None:
     with Archive.writing(tmp_path / "archive") as archive:
         rows = [("XNAS", 10), ("XNAS", 15), ("XNAS", 34), ("XNAS", 39), ("IEXG", 34)]
         commit(archive, "feed:days", rows, **position("days.pcap", DAY.date))
@@ -229,7 +231,7 @@ def test_a_day_of_a_recorded_capture_of_several_days_is_found_and_removed_alone(
 
 
 @pytest.mark.spec("DAY-6")
-def test_a_file_of_one_session_is_of_its_date_whatever_the_times_of_its_rows(tmp_path: Path) -> None:
+def test_all_rows_of_a_file_of_one_session_have_its_date_whatever_their_times(tmp_path: Path) -> None:
     with Archive.writing(tmp_path / "archive") as archive:
         commit(archive, "feed:day", [("XNAS", 10), ("XNAS", 25)], **position("day.itch", DAY.date))
         found = other_sources(archive.catalogue, DAY, "feed:official")

@@ -1,4 +1,4 @@
-"""Columns of an archive's tables: they are added, and never removed or given another type."""
+"""Columns of an archive's tables: columns are added, and never removed or given another type."""
 
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def test_other_decimals_are_refused_before_the_commit(tmp_path: Path) -> None:
     assert len(pq.read_table(Archive.open(path).paths("tick"))) == 2
 
 
-def test_the_columns_of_two_versions_are_put_together() -> None:
+def test_the_columns_of_two_versions_are_combined() -> None:
     known = (
         "`a` BIGINT COMMENT 'one, two (three', b DECIMAL(18, 4), c ARRAY<STRUCT<x: INT, y: INT>>, date DATE, stream INT"
     )
@@ -80,7 +80,7 @@ def test_the_columns_of_two_versions_are_put_together() -> None:
         evolved("t", known, "A INT")
 
 
-def test_tables_whose_columns_do_not_change_are_not_in_the_commit(tmp_path: Path) -> None:
+def test_tables_with_unchanged_columns_are_not_in_the_commit(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     with Archive.writing(path) as archive:
         assert step(archive).schemas == {"trade": DDL, "quote": DDL}
@@ -88,7 +88,7 @@ def test_tables_whose_columns_do_not_change_are_not_in_the_commit(tmp_path: Path
     assert check_whole(path) == 20
 
 
-def test_quotes_in_the_comments_of_columns_do_not_split_them() -> None:
+def test_quotes_in_column_comments_do_not_split_the_comments() -> None:
     for name in shipped_names():
         model = shipped(name)
         found = set(columns_of(table_schema(model)))

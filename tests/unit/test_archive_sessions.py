@@ -1,4 +1,4 @@
-"""Sessions of an archive's streams: where they begin and end, and which days are made anew."""
+"""Sessions of an archive's streams: where they begin and end, and which days are derived again."""
 
 import numpy as np
 import pytest
@@ -60,14 +60,16 @@ def test_a_session_ends_when_the_next_begins_or_when_it_is_closed() -> None:
     appended(catalogue, {"1": [run(40, 8, 27), run(50, 7, 40)]})
     assert derived(catalogue, is_closing=True) == {"1": [30, 50], "2": [5]}
     appended(catalogue, {"1": [run(60, 7, 41)]})
-    assert [entry.place for entry in catalogue.sessions["1"]] == [1, 30, 50, 60], "what comes later is another session"
+    assert [entry.place for entry in catalogue.sessions["1"]] == [1, 30, 50, 60], (
+        "later messages belong to another session"
+    )
     sessions = all_sessions(catalogue, {})
     assert [(each.session.first, each.session.is_ended) for each in sessions_since(sessions, 8)] == [(60, False)]
-    assert len(sessions_since(sessions, 0)) == 5, "a derivation that is new is given all of them"
+    assert len(sessions_since(sessions, 0)) == 5, "a new derivation gets all sessions"
 
 
 @pytest.mark.spec("DAY-4")
-def test_sessions_with_the_same_tag_are_told_apart_by_where_they_began() -> None:
+def test_sessions_with_the_same_tag_are_distinguished_by_their_first_message() -> None:
     catalogue = Catalogue()
     for lineages, beginnings in (([1, 2], [1]), ([2, 3], [1]), ([4, 5], [1, 4]), ([6], [4])):
         seen = SessionsSeen()
@@ -93,7 +95,7 @@ def test_a_file_that_is_read_to_its_end_has_ended() -> None:
 
 
 @pytest.mark.spec("DAY-4", "DAY-6")
-def test_only_open_sessions_with_later_messages_are_going_on() -> None:
+def test_only_open_sessions_with_later_messages_are_running() -> None:
     catalogue = Catalogue()
     catalogue.sources["feed:a"] = {"stream": 2, "slices": 1, "of": 1}
     appended(catalogue, {"1": [run(1, 7, 1), run(20, 8, 25)], "2": [run(1, 7, 25)], "3": [run(1, 7, 25)]})
@@ -105,7 +107,7 @@ def test_only_open_sessions_with_later_messages_are_going_on() -> None:
 
 
 @pytest.mark.spec("DAY-4", "DAY-6")
-def test_a_day_is_made_when_all_its_sessions_have_ended_and_again_when_one_is_added() -> None:
+def test_a_day_is_derived_when_all_its_sessions_have_ended_and_again_when_one_is_added() -> None:
     catalogue = Catalogue()
     appended(catalogue, {"1": [run(1, 7, 1), run(100, 8, 25)], "2": [run(1, 7, 1.5)]})
 
@@ -136,19 +138,19 @@ def announced_end(place: int, tag: int) -> SeenRun:
 
 
 @pytest.mark.spec("DAY-3", "DAY-4")
-def test_an_announced_end_closes_a_session_and_what_follows_is_another() -> None:
+def test_an_announced_end_closes_a_session_and_later_messages_belong_to_another() -> None:
     catalogue = Catalogue()
     appended(catalogue, {"1": [run(10, 7, 2)]})
     appended(catalogue, {"1": [run(20, 7, 3), announced_end(25, 7)]}, {"1": [announced_end(25, 7)]})
-    assert derived(catalogue) == {"1": [10]}, "nobody waits for the next trading day"
+    assert derived(catalogue) == {"1": [10]}, "no wait for the next trading day"
     appended(catalogue, {"1": [announced_end(25, 7), run(26, 7, 4), announced_end(30, 6)]})
     assert [entry.place for entry in catalogue.sessions["1"]] == [10, 26]
-    assert derived(catalogue) == {}, "the end of a session with another tag is not the end of this one"
+    assert derived(catalogue) == {}, "the end of a session with another tag does not end this session"
 
 
 @pytest.mark.spec("DAY-4")
 @pytest.mark.parametrize("cuts", [(), (4,), (6,), (7,), (8,), (5, 7)])
-def test_announced_ends_divide_messages_alike_wherever_they_are_cut(cuts: tuple[int, ...]) -> None:
+def test_announced_ends_divide_messages_the_same_way_wherever_the_file_is_cut(cuts: tuple[int, ...]) -> None:
     origins = np.zeros(10, ORIGIN_DTYPE)
     origins["stream_id"], origins["term"], origins["flags"], origins["seq"] = 1, 1 << LINEAGE_SHIFT, 7 << 3, range(10)
     end = origins[6:7].copy()
@@ -193,16 +195,18 @@ def test_a_day_does_not_wait_for_a_stream_that_has_stopped_or_that_never_ends() 
     for day in (1, 2):
         appended(catalogue, {"1": [run(100 * day, 7 + day, 1 + 24 * day)], "3": [run(100 * day, 1, 24 * day)]})
         if day == 1:
-            assert made(0) == [], "the stream 2 may go on"
+            assert made(0) == [], "stream 2 may continue"
     assert made(0) == [(1, 1, True), (2, 1, True), (1, 100, True)]
     derived(catalogue)
     written = FileEntry(
         table="bbo", path="first", rows=1, size=1, commit_first=3, commit_last=3, time_min=HOUR_NS, time_max=2 * HOUR_NS
     )
-    assert made(catalogue.number, written) == [], "the day of the stream that has stopped is made once"
+    assert made(catalogue.number, written) == [], "the day of the stopped stream is derived once"
     assert made(catalogue.number) == [(1, 1, True), (2, 1, True)]
     needed = quotes(1, 2, 3, hour=26)
     assert made(catalogue.number) == [], "retention has removed the rows of the day"
     needed = quotes(1, 2, 3)
     appended(catalogue, {"2": [run(200, 8, 49)]})
-    assert made(catalogue.number - 1, written) == [(1, 1, True), (2, 1, True)], "made again when the stream goes on"
+    assert made(catalogue.number - 1, written) == [(1, 1, True), (2, 1, True)], (
+        "derived again when the stream continues"
+    )

@@ -1,4 +1,4 @@
-"""The account of a message router's endpoints, and its evaluation."""
+"""The account of a message router's endpoints, and its evaluation by the audit."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ def assert_it_adds_up(router: Router) -> None:
     assert found.verdict == "good", found.summary
 
 
-def test_whatever_becomes_of_messages_the_account_adds_up() -> None:
+def test_the_account_balances_whatever_happens_to_the_messages() -> None:
     router = Router(
         queue("a", "orders.>", deliveries_max=2), queue("small", "orders.>", messages_max=8, when_full="dead")
     )
@@ -60,7 +60,7 @@ def test_whatever_becomes_of_messages_the_account_adds_up() -> None:
     assert_it_adds_up(router)
 
 
-def test_a_router_that_is_started_again_begins_with_what_it_had() -> None:
+def test_a_restarted_router_starts_its_account_with_the_messages_that_it_has() -> None:
     router = Router(queue("a", "orders.>"))
     router.link(1)
     handle = router.publisher(1)
@@ -74,7 +74,7 @@ def test_a_router_that_is_started_again_begins_with_what_it_had() -> None:
     assert_it_adds_up(again)
 
 
-def test_accounts_are_written_down_and_closed(tmp_path: Path) -> None:
+def test_accounts_are_written_to_the_journal_and_closed(tmp_path: Path) -> None:
     router = Router(queue("a", "orders.>"))
     router.link(1)
     handle = router.publisher(1)
@@ -95,7 +95,7 @@ def test_accounts_are_written_down_and_closed(tmp_path: Path) -> None:
     assert {row["endpoint"]: row["live"] for row in rows if row["model"] == "router_account"} == {"a": 1, "dead": 0}
 
 
-# Judged
+# Audit
 
 
 @pytest.mark.parametrize(
@@ -103,18 +103,18 @@ def test_accounts_are_written_down_and_closed(tmp_path: Path) -> None:
     [
         ({}, "100 messages accepted, 100 acknowledged, 3 refused; 110 delivered, 10 of these again", "good"),
         ({}, "none is missing after a restart; every account adds up", "good"),
-        ({"settled": 89}, "1 account wrong", "bad"),  # one vanished
-        ({"live": 6}, "1 account wrong", "bad"),  # one came from nowhere
+        ({"settled": 89}, "1 account wrong", "bad"),  # one message vanished
+        ({"live": 6}, "1 account wrong", "bad"),  # one message has no origin
         ({"delivered": 80}, "1 account wrong", "bad"),  # settled, and never delivered
         ({"unsettled": 6}, "1 account wrong", "bad"),
-        ({"run": {"stored": 59}}, "1 account wrong", "bad"),  # nobody was told
+        ({"run": {"stored": 59}}, "1 account wrong", "bad"),  # a loss without a receipt
         ({"run": {"stored": 59, "waiting": 1}}, "every account adds up", "good"),
         ({"after": {"begun": 4, "live": 4}}, "1 missing after a restart", "bad"),
         ({"run": {"stored": 59, "waiting": 1}, "after": {"begun": 4, "live": 4}}, "none is missing", "good"),
         ({"is_killed": True, "after": {"begun": 4, "live": 4}}, "every account adds up; 1 run killed", "good"),
     ],
 )
-def test_accounts_are_judged(changes: dict[str, Any], summary: str, verdict: str) -> None:
+def test_the_audit_of_accounts(changes: dict[str, Any], summary: str, verdict: str) -> None:
     found = RouterSection().judged(*router_accounts(**changes))
     assert summary in found.summary
     assert found.verdict == verdict

@@ -59,13 +59,13 @@ def test_errors_and_cancellation(new_loop: Callable[[], asyncio.AbstractEventLoo
         before.answer(7, 3)
         assert before.done()
         assert not before.cancel()
-        assert await awaited(before) == (7, 3), "answered before it is awaited"
+        assert await awaited(before) == (7, 3), "answered before the await"
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(work())
 
 
-def test_a_task_cancelled_before_it_begins_to_wait() -> None:
+def test_a_task_can_be_cancelled_before_it_begins_to_wait() -> None:
     async def work() -> None:
         future = Acknowledgement(asyncio.get_running_loop())
 
@@ -83,7 +83,7 @@ def test_a_task_cancelled_before_it_begins_to_wait() -> None:
 
 
 @LOOPS
-def test_a_condition_wakes_tasks_from_threads(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_a_condition_wakes_tasks_from_other_threads(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     condition = LoopCondition()
     found: list[int] = []
 
@@ -111,7 +111,7 @@ def test_a_condition_wakes_tasks_from_threads(new_loop: Callable[[], asyncio.Abs
     thread.join(PATIENCE_SECONDS)
 
 
-def test_a_condition_forgets_tasks_that_are_cancelled_or_whose_loop_has_ended() -> None:
+def test_a_condition_forgets_cancelled_tasks_and_tasks_of_closed_loops() -> None:
     condition = LoopCondition()
 
     async def wait() -> None:

@@ -1,4 +1,4 @@
-"""Rights of clients at a message router, and bounds of requests that wait for a client or a disk."""
+"""Rights of clients at a message router, and bounds on requests that wait for a client or a disk."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ from penstock.assured.wire.control import Done, Login, Refused
 from penstock.base.counters import Counters
 from penstock.base.errors import ConfigurationError, ConnectionLostError, JournalGoneError
 from penstock.journal import JournalConfig
-from penstock.net.core.session import Peer
+from penstock.net.core.control_session import Peer
 from penstock.net.live.link import Link
 
 
@@ -33,7 +33,7 @@ class StuckTransport:
 
 
 class StuckLink:
-    """Of a client that reads nothing."""
+    """The link of a client that never reads."""
 
     number = 1
     address = "somewhere"
@@ -60,7 +60,7 @@ def links_of(tmp_path: Path, board: Any = None) -> ClientLinks:
     )
 
 
-def test_whoever_does_not_read_answers_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_its_answers_delays_nobody(tmp_path: Path) -> None:
     links = links_of(tmp_path)
     link = StuckLink()
     links.links[1] = cast(Link, link)
@@ -69,8 +69,10 @@ def test_whoever_does_not_read_answers_is_not_waited_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("is_closing", [True, False])
-def test_who_was_turned_away_has_not_left(tmp_path: Path, caplog: pytest.LogCaptureFixture, is_closing: bool) -> None:
-    """While routers switch, clients try them again and again."""
+def test_a_refused_client_does_not_count_as_a_client_that_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_closing: bool
+) -> None:
+    """While routers switch, clients try to connect again and again."""
     caplog.set_level("INFO", "penstock.assured.links")
     left: list[int] = []
     board = type("Board", (), {"left": left.append})
@@ -83,7 +85,7 @@ def test_who_was_turned_away_has_not_left(tmp_path: Path, caplog: pytest.LogCapt
     assert ("client_left" in caplog.messages) is not is_closing
 
 
-def test_where_operators_are_named_only_these_define_endpoints() -> None:
+def test_where_operators_are_configured_only_operators_define_endpoints() -> None:
     def may_define(access: ClientAccess, name: str, role: Any) -> bool:
         login = Login(name, role, "", 0)
         return access.log_in(1, login, cast(Peer, type("Peer", (), {"node": name})), 0).may_define
@@ -106,7 +108,7 @@ def test_where_operators_are_named_only_these_define_endpoints() -> None:
         (tuple(Want(topics=(f"orders.{'x' * 200}.{each}",)) for each in range(5_000)), "limit"),
     ],
 )
-def test_a_definition_that_is_none_or_too_large_changes_nothing(wants: tuple[Want, ...], code: str) -> None:
+def test_an_invalid_or_oversized_definition_changes_nothing(wants: tuple[Want, ...], code: str) -> None:
     router = Router(queue("a", "orders.>"))
     router.link(1)
     before = router.journal.next_sequence
@@ -124,10 +126,8 @@ def test_a_routers_journal_has_no_retention_of_its_own(tmp_path: Path, retention
         config(tmp_path, journal=JournalConfig(**cast(Any, retention)))
 
 
-def test_records_that_are_gone_while_they_are_read_are_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An endpoint that is filled from the log would take nothing for its end."""
+def test_records_that_are_removed_during_a_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an endpoint that is filled from the log would take an empty answer for the end of the log."""
 
     def gone(*_: object) -> None:
         raise JournalGoneError("it was removed", first_sequence=2)

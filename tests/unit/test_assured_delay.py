@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spec("AUTH-5")
 
 
 def scene(*grants: Grant, **settings: object) -> tuple[Router, int]:
-    """A router with one endpoint, the handle of a publisher on link 1; link 2 is a consumer with these grants."""
+    """A router with one endpoint, and the handle of a publisher on link 1; link 2 is a consumer with these grants."""
     router = Router(queue("a", "orders.>", **settings))
     router.link(1)
     handle = router.publisher(1)
@@ -29,7 +29,7 @@ def due_in_ms(router: Router) -> float | None:
     return None if deadline_ns is None else (deadline_ns - router.now_ns) / 1e6
 
 
-def test_a_message_is_delivered_when_it_is_as_old_as_the_grant_says() -> None:
+def test_a_message_is_delivered_at_the_age_that_the_grant_sets() -> None:
     router, handle = scene(*DELAYED)
     router.flow(2, "a")
     router.publish(1, handle, 1, message("first"))
@@ -47,7 +47,7 @@ def test_a_message_is_delivered_when_it_is_as_old_as_the_grant_says() -> None:
     assert due_in_ms(router) is None
 
 
-def test_what_was_queued_before_the_flow_was_opened_is_not_delivered_early() -> None:
+def test_messages_queued_before_the_flow_was_opened_are_not_delivered_early() -> None:
     router, handle = scene(*DELAYED)
     router.publish(1, handle, 1, message("old"))
     router.advance(20 * MINUTE_MS)
@@ -56,7 +56,7 @@ def test_what_was_queued_before_the_flow_was_opened_is_not_delivered_early() -> 
     assert texts(router.delivered(2)) == ["old"]
 
 
-def test_of_several_grants_the_shortest_delay_counts_and_a_denial_refuses() -> None:
+def test_the_shortest_delay_of_several_grants_is_used_and_a_denial_refuses() -> None:
     router, handle = scene(*DELAYED, Grant("queue.a", "receive", 60))
     router.flow(2, "a")
     router.publish(1, handle, 1, message("x"))
@@ -68,8 +68,8 @@ def test_of_several_grants_the_shortest_delay_counts_and_a_denial_refuses() -> N
     assert answer.code == "not_entitled"
 
 
-def test_an_old_message_of_low_priority_does_not_wait_for_a_young_one_of_high_priority() -> None:
-    """A delayed consumer sees the queue as it was: the young message is not in it yet."""
+def test_an_old_message_of_low_priority_does_not_wait_for_a_new_one_of_high_priority() -> None:
+    """A delayed consumer sees the queue as it was: the new message is not in it yet."""
     router, handle = scene(*DELAYED)
     router.flow(2, "a")
     router.publish(1, handle, 1, message("low", priority=1))
@@ -82,7 +82,7 @@ def test_an_old_message_of_low_priority_does_not_wait_for_a_young_one_of_high_pr
     assert texts(router.delivered(2)) == ["high"]
 
 
-def test_a_shared_endpoint_gives_young_messages_to_live_consumers_only() -> None:
+def test_a_shared_endpoint_gives_new_messages_to_live_consumers_only() -> None:
     router, handle = scene(*DELAYED)
     router.flow(2, "a")
     router.link(3, "live", grants=LIVE)
@@ -108,8 +108,8 @@ def test_an_exclusive_endpoint_waits_for_its_active_consumer() -> None:
     assert texts(router.delivered(3)) == ["x"]
 
 
-def test_a_returned_message_comes_again_at_once_and_counts_one_delivery() -> None:
-    """Its age counts from when it was stored, its deliveries from the first delivery."""
+def test_a_released_message_is_redelivered_at_once_and_counts_one_delivery() -> None:
+    """Its age counts from the time of storage, its deliveries from the first delivery."""
     router, handle = scene(*DELAYED, deliveries_max=2)
     flow = router.flow(2, "a")
     router.publish(1, handle, 1, message("x"))
@@ -121,7 +121,7 @@ def test_a_returned_message_comes_again_at_once_and_counts_one_delivery() -> Non
     assert (again.deliveries, again.id) == (1, first.id)
 
 
-def test_what_a_transaction_publishes_is_delayed_and_a_delayed_message_is_settled_in_one() -> None:
+def test_messages_published_in_a_transaction_are_delayed_and_a_delayed_message_is_settled_in_one() -> None:
     router, handle = scene(*DELAYED)
     flow = router.flow(2, "a")
     router.begin(1, handle, 1)
@@ -139,10 +139,10 @@ def test_what_a_transaction_publishes_is_delayed_and_a_delayed_message_is_settle
     assert router.queued("a") == 0
 
 
-def test_a_delay_outlives_a_restart() -> None:
+def test_a_delay_survives_a_restart() -> None:
     router, handle = scene(*DELAYED)
     router.publish(1, handle, 1, message("x"))
-    router = router.restart()  # the clock of the kit begins anew: no time has passed
+    router = router.restart()  # the clock of the kit starts again: no time has passed
     router.link(2, "delayed", grants=DELAYED)
     router.flow(2, "a")
     router.advance(15 * MINUTE_MS - 1)
@@ -151,7 +151,7 @@ def test_a_delay_outlives_a_restart() -> None:
     assert texts(router.delivered(2)) == ["x"]
 
 
-def test_old_messages_are_read_from_the_journal_past_young_ones_in_the_cache() -> None:
+def test_old_messages_are_read_from_the_journal_although_newer_ones_are_in_the_cache() -> None:
     router = Router(queue("a", "orders.>"), cache_bytes=65_536, message_bytes_max=4_096)
     router.link(1)
     handle = router.publisher(1)
@@ -175,7 +175,7 @@ def test_nothing_is_due_after_the_endpoint_is_emptied_or_deleted() -> None:
     assert due_in_ms(router) is None
 
 
-def test_a_delay_beyond_what_a_clock_can_hold_never_ends() -> None:
+def test_a_delay_beyond_the_range_of_the_clock_never_ends() -> None:
     router, handle = scene(Grant("queue.a", "receive", 2**62))
     router.flow(2, "a")
     router.publish(1, handle, 1, message("x"))
@@ -183,7 +183,7 @@ def test_a_delay_beyond_what_a_clock_can_hold_never_ends() -> None:
     assert router.delivered(2) == []
 
 
-def test_messages_that_expire_while_they_wait_are_given_up() -> None:
+def test_messages_that_expire_during_the_delay_are_dropped_or_dead_lettered() -> None:
     router, handle = scene(*DELAYED, age_ms_max=MINUTE_MS)
     router.flow(2, "a")
     router.publish(1, handle, 1, message("x"))

@@ -1,4 +1,4 @@
-"""Data frames of assured messaging: nothing that is not one is taken for one."""
+"""Data frames of assured messaging: invalid bytes are never accepted as a frame."""
 
 import struct
 
@@ -72,14 +72,14 @@ def changed(frame: bytes, at: int, layout: str, value: int) -> bytes:
         (encode_settle(2, [(5, 6, 1), (7, 9, 1)]), 40, "<Q", 6, "invalid value"),
     ],
 )
-def test_a_frame_that_lies_is_refused(frame: bytes, at: int, layout: str, value: int, what: str) -> None:
+def test_an_inconsistent_frame_is_refused(frame: bytes, at: int, layout: str, value: int, what: str) -> None:
     with pytest.raises(RemoteProtocolError, match=what):
         check_frames(changed(frame, at, layout, value))
     with pytest.raises(RemoteProtocolError, match=what):
         decode_frames(changed(frame, at, layout, value))
 
 
-def test_what_cannot_be_a_frame_is_not_made() -> None:
+def test_values_that_no_frame_can_hold_are_refused() -> None:
     with pytest.raises(LimitError):
         encode_publish(1, 1, [])
     with pytest.raises(LimitError):
@@ -105,12 +105,12 @@ STREAM = FRAMES[0] + FRAMES[4] + CONTROL + CONTROL + FRAMES[3]
 WHOLE = [(True, FRAMES[0] + FRAMES[4]), (False, CONTROL[4:]), (False, CONTROL[4:]), (True, FRAMES[3])]
 
 
-def test_a_link_s_bytes_are_cut_into_data_and_control() -> None:
+def test_bytes_of_a_link_are_divided_into_data_and_control_frames() -> None:
     assert FrameSplitter().feed(STREAM) == WHOLE
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 16, 50])
-def test_the_cut_does_not_depend_on_how_they_come(size: int) -> None:
+def test_the_division_does_not_depend_on_the_sizes_of_the_reads(size: int) -> None:
     splitter = FrameSplitter()
     found = [each for at in range(0, len(STREAM), size) for each in splitter.feed(STREAM[at : at + size])]
     data = b"".join(piece for is_data, piece in found if is_data)
@@ -120,14 +120,14 @@ def test_the_cut_does_not_depend_on_how_they_come(size: int) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 101, 2**32 - 1])
-def test_a_frame_too_long_or_empty_spoils_the_stream(length: int) -> None:
+def test_a_frame_that_is_too_long_or_empty_invalidates_the_stream(length: int) -> None:
     splitter = FrameSplitter(100)
     assert splitter.feed(FRAMES[4] + struct.pack("<I", length) + FRAMES[4]) == [(True, FRAMES[4])]
     assert str(length) in splitter.failure
     assert splitter.feed(FRAMES[4]) == []
 
 
-def test_a_frame_that_comes_byte_by_byte_is_kept_once() -> None:
+def test_a_frame_that_arrives_byte_by_byte_is_buffered_once() -> None:
     splitter = FrameSplitter()
     for at in range(len(FRAMES[4]) - 1):
         assert splitter.feed(FRAMES[4][at : at + 1]) == []

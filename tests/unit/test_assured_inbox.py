@@ -24,7 +24,7 @@ def opened(*ids: int) -> tuple[Inbox, Settlements]:
     return inbox, settlements
 
 
-def test_messages_come_out_in_their_order() -> None:
+def test_messages_are_read_in_order() -> None:
     inbox, _ = opened()
     inbox.feed(encode_deliver(1, [Delivered(7, b"a.b", b"payload", 9, 3, 11, 2, 5, 123, 456, 789)])[4:])
     inbox.feed(deliver(8, 10))
@@ -39,7 +39,7 @@ def test_messages_come_out_in_their_order() -> None:
     assert inbox.next() is None
 
 
-def test_a_message_that_was_given_up_says_why_and_by_which_endpoint() -> None:
+def test_a_dead_letter_names_the_cause_and_the_endpoint_that_gave_up_the_message() -> None:
     inbox, _ = opened()
     inbox.named = {5: EndpointNamed(5, "orders", 1, 1)}
     flags = [why << DELIVERY_WHY_SHIFT for why in (0, WHY_REJECTED, WHY_DELIVERIES, WHY_EXPIRED, WHY_OVERFLOWED, 7)]
@@ -56,7 +56,7 @@ def test_a_message_that_was_given_up_says_why_and_by_which_endpoint() -> None:
     ]
 
 
-def test_many_frames_are_let_go_when_they_were_read() -> None:
+def test_the_memory_of_frames_is_released_after_they_were_read() -> None:
     inbox, _ = opened()
     for start in range(0, 1_000, 5):
         inbox.feed(deliver(*range(start, start + 5)))
@@ -65,7 +65,7 @@ def test_many_frames_are_let_go_when_they_were_read() -> None:
     assert [each.id for each in inbox.take(2)] == [7]
 
 
-def test_a_frame_that_is_none_is_refused() -> None:
+def test_an_invalid_frame_is_refused() -> None:
     inbox, _ = opened()
     for junk in (b"", b"\x03", deliver(1)[:-1], deliver(1) + bytes(8)):
         with pytest.raises(RemoteProtocolError):
@@ -73,7 +73,7 @@ def test_a_frame_that_is_none_is_refused() -> None:
     assert inbox.waiting == 0
 
 
-def test_ids_that_follow_each_other_are_settled_as_one_run() -> None:
+def test_consecutive_ids_are_settled_as_one_run() -> None:
     inbox, settlements = opened(5, 6, 7, 9, 10, 12)
     messages = inbox.take(10)
     for message in messages[:5]:
@@ -85,7 +85,7 @@ def test_ids_that_follow_each_other_are_settled_as_one_run() -> None:
     assert settlements.settled == 6
 
 
-def test_a_frame_s_runs_rise_and_are_of_one_transaction() -> None:
+def test_the_runs_of_a_frame_are_ascending_and_of_one_transaction() -> None:
     inbox, settlements = opened(5, 3, 8, 9)
     for message, transaction in zip(inbox.take(4), (0, 0, 2, 2), strict=True):
         settlements.add(message, SETTLE_RETURNED, transaction)
@@ -94,7 +94,7 @@ def test_a_frame_s_runs_rise_and_are_of_one_transaction() -> None:
     ]  # fmt: skip
 
 
-def test_what_came_before_a_reconnect_cannot_be_settled() -> None:
+def test_messages_delivered_before_a_reconnect_cannot_be_settled() -> None:
     inbox, settlements = opened(5, 6)
     first, second = inbox.take(2)
     settlements.add(first, SETTLE_ACKNOWLEDGED, 0)
@@ -107,7 +107,7 @@ def test_what_came_before_a_reconnect_cannot_be_settled() -> None:
     assert settlements.add(again, SETTLE_ACKNOWLEDGED, 0)
 
 
-def test_credit_grows_with_what_is_settled() -> None:
+def test_credit_grows_with_settled_messages() -> None:
     flow = FlowPart("orders", prefetch=4)
     flow.open(9, is_active=True)
     flow.inbox.feed(deliver(1, 2, 3))
@@ -119,7 +119,7 @@ def test_credit_grows_with_what_is_settled() -> None:
     assert flow.frames() == b""
 
 
-def test_credit_grows_at_once_when_nothing_can_come() -> None:
+def test_credit_grows_at_once_when_no_message_can_arrive() -> None:
     flow = FlowPart("orders", prefetch=4)
     flow.open(9, is_active=True)
     flow.inbox.feed(deliver(1, 2, 3, 4))

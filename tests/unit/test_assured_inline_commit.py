@@ -1,4 +1,5 @@
-"""A publisher that waits for each message is served without the router's loop: the same as with it, but sooner."""
+"""Inline commit: a publisher that waits for each message is served without the router's loop, with the same result and
+sooner."""
 
 import select
 import socket
@@ -76,7 +77,7 @@ def served() -> Iterator[ServedRouter]:
 
 
 def state_of(router: Router) -> dict[str, Any]:
-    """All that can be seen of a router's tables."""
+    """The observable content of a router's tables."""
     tables = router.core.tables
     return {
         **{name: getattr(tables, name) for name in TOTALS},
@@ -97,7 +98,7 @@ def publish(handle: int, number: int, text: str = "x", topic: str = "orders.new"
     return encode_publish(handle, number, [message(text, topic, **settings)])
 
 
-# Whatever is published, both ways
+# The same messages with and without inline commit
 
 
 TOPICS = [b"orders.new", b"orders.old", b"few", b"few.more", b"over", b"brief.one", b"nobody"]
@@ -124,7 +125,7 @@ class Sent(NamedTuple):
 
 
 FIRST = Sent(publisher=0, step=1, count=1, topic=b"orders.new", size=5, priority=4, flags=0, model=0, ttl_ms=0)
-"""There is room for it."""
+"""A message that fits."""
 
 steps = st.lists(
     st.builds(
@@ -148,7 +149,7 @@ steps = st.lists(
 @hypothesis.given(
     steps=steps, settings=st.sampled_from([{}, {"unmatched": "refuse"}, {"retain_s": 60}]), is_all_wanted=st.booleans()
 )
-def test_the_same_messages_give_the_same_tables_log_and_acknowledgements(
+def test_inline_commit_gives_the_same_tables_log_and_acknowledgements(
     steps: list[Sent], settings: dict[str, Any], is_all_wanted: bool
 ) -> None:
     endpoints = ENDPOINTS if is_all_wanted else WITHOUT_ALL
@@ -172,7 +173,7 @@ def test_the_same_messages_give_the_same_tables_log_and_acknowledgements(
 
 
 def compare_consumers(served: Router, plain: Router) -> None:
-    """Whoever consumes then gets the same; and all of it is there after a crash."""
+    """Consumers then get the same messages, and all of them survive a crash."""
     plain.now_ns = served.now_ns
     for router in (served, plain):
         router.link(2)
@@ -184,8 +185,8 @@ def compare_consumers(served: Router, plain: Router) -> None:
         assert router.core.tables.message_count == served.core.tables.message_count
 
 
-def test_the_short_way_is_taken_by_most_of_them(served: ServedRouter) -> None:
-    """What is refused, or cannot be understood here, is the loop's; its outcome comes all the same."""
+def test_most_messages_take_the_inline_path(served: ServedRouter) -> None:
+    """Messages that are refused or cannot be decoded on this path go to the loop, and still get an outcome."""
     handle = served.publisher(1)
     cases = [
         ("orders.old", OUTCOME_STORED, True),
@@ -215,8 +216,8 @@ def test_a_payload_that_is_too_large_is_refused() -> None:
         assert served.outcomes(1) == {1: OUTCOME_TOO_LARGE}
 
 
-def test_what_was_served_survives_a_crash(served: ServedRouter) -> None:
-    """REPL-1: a router that knows nothing but the journal has the messages, and the publisher's numbers."""
+def test_messages_committed_inline_survive_a_crash(served: ServedRouter) -> None:
+    """REPL-1: a router that restarts from the journal alone has the messages and the publisher's numbers."""
     handle = served.publisher(1)
     for number in range(1, 20):
         assert served.serve(publish(handle, number, str(number), "orders.old"))
@@ -239,7 +240,7 @@ def test_a_consumer_with_credit_gets_messages_in_their_order(served: ServedRoute
         assert served.serve(publish(handle, number, str(number), "orders.old"))
         assert served.outcomes(1) == {number: OUTCOME_STORED}
         got += served.delivered(2)
-        assert texts(got) == [str(each) for each in range(1, min(number, 3) + 1)], "at once, while there is credit"
+        assert texts(got) == [str(each) for each in range(1, min(number, 3) + 1)], "immediately, while there is credit"
     served.credit(2, flow, 10)
     got += served.delivered(2)
     assert texts(got) == [str(number) for number in range(1, 11)]
@@ -248,7 +249,7 @@ def test_a_consumer_with_credit_gets_messages_in_their_order(served: ServedRoute
     assert served.core.tables.message_count == 0
 
 
-def test_it_ends_as_soon_as_somebody_else_speaks(served: ServedRouter) -> None:
+def test_the_inline_path_ends_as_soon_as_another_event_arrives(served: ServedRouter) -> None:
     handle = served.publisher(1)
     one, other = socket.socketpair()
     with one, other:
@@ -261,10 +262,10 @@ def test_it_ends_as_soon_as_somebody_else_speaks(served: ServedRouter) -> None:
     assert served.outcomes(1) == {1: OUTCOME_STORED, 2: OUTCOME_STORED}
 
 
-# What is not one message of a publisher of this link
+# Bytes that are not exactly one message of a publisher of this link
 
 
-def test_pieces_of_a_frame_and_several_frames_are_given_back(served: ServedRouter) -> None:
+def test_pieces_of_a_frame_and_several_frames_are_returned_to_the_loop(served: ServedRouter) -> None:
     handle = served.publisher(1)
     frame = publish(handle, 1, "one", "orders.old")
     for cut in (1, 3, 4, 5, 20, len(frame) - 1):
@@ -281,7 +282,7 @@ def test_pieces_of_a_frame_and_several_frames_are_given_back(served: ServedRoute
 
 
 def served_rest(served: ServedRouter) -> bytes:
-    """What the kernel does not serve; nobody is told of it."""
+    """Input that the kernel returns to the loop without a reaction."""
 
     def work(journal: Any) -> None:
         owners = served.core.endpoints.matcher.owners
@@ -289,7 +290,7 @@ def served_rest(served: ServedRouter) -> bytes:
 
     before = state_of(served)
     assert served.journal.writer.inline_commit(work) is not None
-    assert state_of(served) == before, "nothing has changed"
+    assert state_of(served) == before, "no change"
     assert served.answers() == b""
     return served.rest
 
@@ -298,8 +299,8 @@ def served_rest(served: ServedRouter) -> bytes:
     changes=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), min_size=1, max_size=3),
     tail=st.binary(max_size=3),
 )
-def test_garbage_is_refused_as_ever(changes: list[tuple[int, int]], tail: bytes) -> None:
-    """A frame of which some bytes are others: it is taken or refused as without the short way."""
+def test_invalid_frames_are_refused_as_in_the_loop(changes: list[tuple[int, int]], tail: bytes) -> None:
+    """A frame with some bytes changed is accepted or refused exactly as in the loop."""
     with serving() as served:
         plain = Router(*WITHOUT_ALL)
         plain.link(1)
@@ -320,14 +321,14 @@ def test_garbage_is_refused_as_ever(changes: list[tuple[int, int]], tail: bytes)
 
 
 @hypothesis.given(data=st.binary(min_size=1, max_size=200))
-def test_rubbish_changes_nothing(data: bytes) -> None:
+def test_random_bytes_change_nothing(data: bytes) -> None:
     with serving() as served:
         served.publisher(1)
         served.client.sendall(data)
         assert served_rest(served) == data
 
 
-def test_a_publisher_of_another_link_is_not_served(served: ServedRouter) -> None:
+def test_a_publisher_of_another_link_is_not_served_inline(served: ServedRouter) -> None:
     served.link(2)
     other = served.publisher(2, 99)
     for handle in (0, other, other + 1, 2**32 - 1):
@@ -336,21 +337,21 @@ def test_a_publisher_of_another_link_is_not_served(served: ServedRouter) -> None
     assert served.kernel.served == 0
 
 
-def test_a_message_of_a_transaction_or_a_settlement_is_not_served(served: ServedRouter) -> None:
+def test_a_message_of_a_transaction_or_a_settlement_is_not_served_inline(served: ServedRouter) -> None:
     handle = served.publisher(1)
     for data in (encode_publish(handle, 1, [message()], transaction=5), encode_settle(1, [(1, 1, 1)])):
         served.client.sendall(data)
         assert served_rest(served) == data
 
 
-def test_a_message_that_is_too_large_to_come_at_once_is_given_back_in_pieces(served: ServedRouter) -> None:
+def test_a_message_that_needs_several_reads_is_returned_to_the_loop_in_pieces(served: ServedRouter) -> None:
     handle = served.publisher(1)
     frame = publish(handle, 1, "x" * 100_000, "orders.old")
     served.client.sendall(frame)
     assert frame.startswith(served_rest(served))
 
 
-def test_a_connection_that_has_ended_is_left_to_the_loop(served: ServedRouter) -> None:
+def test_a_closed_connection_is_left_to_the_loop(served: ServedRouter) -> None:
     handle = served.publisher(1)
     assert served.serve(publish(handle, 1))
     assert served.kernel.is_next_ready
@@ -386,7 +387,7 @@ def test_a_message_that_is_not_on_the_disk_is_neither_acknowledged_nor_delivered
     with stopped(writer), broken_disk(writer, device):
         served.is_storing = False
         served.serve(publish(handle, 2, "two", "orders.old"))
-        assert served.kernel.served == 2, "the disk has failed on the short way"
+        assert served.kernel.served == 2, "the disk failed on the inline path"
         assert served.outcomes(1) == {}
         assert served.delivered(2) == []
         assert writer.inline_commit(lambda _: pytest.fail("the journal is lent")) is None
@@ -403,7 +404,7 @@ def test_a_message_that_is_not_on_the_disk_is_neither_acknowledged_nor_delivered
 
 @contextmanager
 def stopped(writer: JournalWriter) -> Iterator[None]:
-    """Nothing is tried again meanwhile."""
+    """No retry happens in between."""
     may_work = threading.Event()
     carry_out = writer._directory.carry_out
 

@@ -1,4 +1,5 @@
-"""The log of a message router: cleaned, read when the cache has forgotten, replayed into new endpoints (REPL-13)."""
+"""The log of a message router: cleaned, read for messages that left the cache, replayed into new endpoints
+(REPL-13)."""
 
 import random
 import struct
@@ -24,7 +25,7 @@ def small(*endpoints: EndpointConfig, **settings: object) -> Router:
     return router
 
 
-def test_what_the_cache_has_forgotten_is_read_from_the_journal_in_order() -> None:
+def test_messages_that_left_the_cache_are_read_from_the_journal_in_order() -> None:
     router = small(queue("a", "orders.>"), fetch_messages_max=7)
     for number in range(1, 301):
         router.publish(1, 1, number, message(f"{number:05}" + "x" * 500))
@@ -35,7 +36,7 @@ def test_what_the_cache_has_forgotten_is_read_from_the_journal_in_order() -> Non
     assert len([each for each in router.said if type(each).__name__ == "ReadRecords"]) > 5
 
 
-def test_a_read_that_fails_is_tried_again() -> None:
+def test_a_failed_read_is_repeated() -> None:
     router = small(queue("a", "orders.>"))
     for number in range(1, 201):
         router.publish(1, 1, number, message("x" * 900))
@@ -51,8 +52,8 @@ def test_a_read_that_fails_is_tried_again() -> None:
     assert len(router.delivered(1)) == 200
 
 
-def test_the_log_is_cleaned_and_a_start_finds_what_is_alive() -> None:
-    """REPL-1: start-up in proportion to what is alive: the log has about twice that."""
+def test_the_log_is_cleaned_and_a_restart_recovers_the_live_messages() -> None:
+    """REPL-1: recovery time is proportional to the live messages; the log is about twice as large."""
     router = small(queue("a", "orders.>"), queue("keep", "kept.>"))
     router.publish(1, 1, 1, *[message(f"kept {each}", "kept.x") for each in range(5)])
     flow = router.flow(1, "a", 10**6)
@@ -70,11 +71,11 @@ def test_the_log_is_cleaned_and_a_start_finds_what_is_alive() -> None:
     assert texts(after.delivered(1)) == [f"kept {each}" for each in range(5)]
     handle = after.publisher(1)
     after.publish(1, handle, 1_990, message("again"))
-    assert after.outcomes(1) == {1_990: 5}  # what is known of a publisher outlives its messages
+    assert after.outcomes(1) == {1_990: 5}  # the state of a publisher outlives its messages
     assert after.core.tables.next_id > 1_999
 
 
-def test_delivery_counts_and_dead_messages_outlive_cleaning() -> None:
+def test_delivery_counts_and_dead_letters_survive_cleaning() -> None:
     router = small(queue("a", "orders.>", deliveries_max=3), queue("b", "other.>"))
     router.publish(1, 1, 1, message("poison"))
     flow = router.flow(1, "a", 1_000)
@@ -96,8 +97,9 @@ def test_delivery_counts_and_dead_messages_outlive_cleaning() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_history_is_recovered_as_it_was(seed: int) -> None:
-    """Whatever was published, settled, given up and cleaned: a router that starts has what the one before had."""
+def test_any_history_is_recovered_exactly(seed: int) -> None:
+    """After any sequence of publishing, settling, dead lettering and cleaning, a restarted router has the state of its
+    predecessor."""
     draw = random.Random(seed)
     router = small(
         queue("a", "orders.>", deliveries_max=2), queue("b", "orders.x.>", messages_max=20, when_full="dead")
@@ -126,7 +128,7 @@ def test_any_history_is_recovered_as_it_was(seed: int) -> None:
     assert after.core.tables.next_id == router.core.tables.next_id
 
 
-def test_a_journal_of_something_else_is_refused() -> None:
+def test_a_journal_with_other_content_is_refused() -> None:
     journal = MemoryJournal()
     journal.records[1] = (0, b"something else")
     journal.next_sequence = 2
@@ -138,7 +140,7 @@ def test_a_journal_of_something_else_is_refused() -> None:
 
 
 def replayable(count: int = 20) -> Router:
-    """So many messages that everybody has settled, half of them live for another endpoint."""
+    """This many messages, all of them settled, half of them live for another endpoint."""
     router = small(queue("a", "orders.>"), queue("slow", "orders.odd"), retain_s=3_600)
     flow = router.flow(1, "a", 10**6)
     for number in range(1, count + 1):
@@ -148,8 +150,8 @@ def replayable(count: int = 20) -> Router:
     return router
 
 
-def test_an_endpoint_begins_with_the_oldest_that_there_is() -> None:
-    """REPL-13: from a sequence; what was published meanwhile follows."""
+def test_an_endpoint_can_begin_with_the_oldest_message_of_the_log() -> None:
+    """REPL-13: from a sequence number; messages published in the meantime follow."""
     router = replayable()
     router.is_reading = False
     assert router.create(queue("new", "orders.>"), 1, 1) == Done(0)
@@ -163,7 +165,7 @@ def test_an_endpoint_begins_with_the_oldest_that_there_is() -> None:
     assert [each.flags for each in got] == [2] * 20 + [0]
 
 
-def test_an_endpoint_begins_from_an_id_or_a_time() -> None:
+def test_an_endpoint_can_begin_at_an_id_or_a_time() -> None:
     """REPL-13."""
     router = replayable()
     first = router.core.tables.next_id - 5
@@ -177,7 +179,7 @@ def test_an_endpoint_begins_from_an_id_or_a_time() -> None:
     assert [each.number for each in router.delivered(2)] == [18, 20]
 
 
-def test_a_replay_goes_on_after_a_crash_and_repeats_nothing_unflagged() -> None:
+def test_a_replay_continues_after_a_crash_and_flags_every_redelivery() -> None:
     """REPL-13."""
     router = replayable(40)
     router.create(queue("new", "orders.>"), 1, 1)
@@ -192,9 +194,9 @@ def test_a_replay_goes_on_after_a_crash_and_repeats_nothing_unflagged() -> None:
     assert all(each.flags & 2 for each in rest)
 
 
-def test_what_waits_for_a_replay_does_not_keep_the_replay_waiting() -> None:
-    """REPL-13: what was published meanwhile and goes before the rest, but more than the cache holds, is not read in its
-    stead again and again."""
+def test_messages_that_wait_behind_a_replay_do_not_delay_the_replay() -> None:
+    """REPL-13: new messages that precede the rest of the replay but exceed the cache are not read again and again in
+    place of the replay."""
     router = replayable()
     router.is_reading = False
     router.create(queue("new", "orders.>"), 1, 1)
@@ -205,13 +207,13 @@ def test_what_waits_for_a_replay_does_not_keep_the_replay_waiting() -> None:
     old = router.queued("new")
     for number in range(21, 221):
         router.publish(1, 1, number, message("x" * 500, priority=9))
-    router.reads.clear()  # it is filled no further for now
+    router.reads.clear()  # the replay pauses here
     router.credit(2, flow, 1_000)
     router.read()
     assert [each.number for each in router.delivered(2)] == list(range(1, old + 1))
 
 
-def test_an_endpoint_that_goes_away_is_filled_no_further() -> None:
+def test_a_deleted_endpoint_ends_its_replay() -> None:
     router = replayable()
     router.is_reading = False
     router.create(queue("new", "orders.>"), 1, 1)
@@ -221,13 +223,13 @@ def test_an_endpoint_that_goes_away_is_filled_no_further() -> None:
     assert router.core.endpoints.get("new") is None
 
 
-def test_records_are_appended_in_order_and_once() -> None:
+def test_records_are_appended_once_and_in_order() -> None:
     router = replayable()
     appends = [each for each in router.said if isinstance(each, Append)]
     assert [each.first for each in appends[1:]] == [each.through + 1 for each in appends[:-1]]
 
 
-def test_messages_larger_than_the_cache_of_a_later_start_are_delivered() -> None:
+def test_messages_larger_than_the_cache_of_a_later_run_are_delivered() -> None:
     router = small(queue("a", "orders.>"), message_bytes_max=400 * KIB, cache_bytes=1024 * KIB)
     sent = [str(each) * 300 * KIB for each in range(3)]
     for number, text in enumerate(sent, start=1):
@@ -247,10 +249,10 @@ def record(kind: int, rest: bytes) -> bytes:
     return struct.pack("<BBHI", kind, 0, 0, 8 + len(rest)) + rest
 
 
-def test_records_that_are_none_are_refused_however_deep_or_far() -> None:
+def test_invalid_records_are_refused_at_any_depth_and_length() -> None:
     depth = 500_000
     heads = [struct.pack("<BBHIQIIQ", 5, 0, 0, 32 * (depth - each), 77, 1, 0, 9) for each in range(depth)]
-    assert not is_record(b"".join(heads))  # transactions in transactions
+    assert not is_record(b"".join(heads))  # transactions nested in transactions
     assert is_record(heads[-1])
     assert is_record(record(7, struct.pack("<II", 7, 0)))
     assert not is_record(record(7, struct.pack("<II", 1 << 25, 0)))
@@ -258,7 +260,7 @@ def test_records_that_are_none_are_refused_however_deep_or_far() -> None:
     assert not is_record(record(4, struct.pack("<IIQ", 1, 1 << 25, 3)))
 
 
-def test_a_run_of_settled_ids_is_as_long_as_it_says_and_costs_what_there_is() -> None:
+def test_a_run_of_settled_ids_costs_only_the_existing_messages() -> None:
     router = small(queue("a", "orders.>"))
     router.publish(1, 1, 1, message("1"), message("2"))
     number = router.core.endpoints.get("a").number  # type: ignore[union-attr]
@@ -269,8 +271,8 @@ def test_a_run_of_settled_ids_is_as_long_as_it_says_and_costs_what_there_is() ->
     assert router.restart().queued("a") == 0
 
 
-def test_what_an_endpoint_has_no_more_is_logged_in_records_of_a_megabyte() -> None:
-    """However many ids there are, and however scattered: a journal takes no record above sixteen."""
+def test_removed_messages_are_logged_in_records_of_a_megabyte() -> None:
+    """For any number of scattered ids, because a journal refuses records above sixteen megabytes."""
     router = Router(queue("a", "orders.a"), queue("b", "orders.b"))
     handle = router.publisher(router.link(1))
     some = [message("", topic) for topic in ("orders.a", "orders.b")] * 2_000

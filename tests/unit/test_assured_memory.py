@@ -1,4 +1,4 @@
-"""Promises of a voter for the lease of a pair are on its disk, or it does not vote (REPL-14)."""
+"""The promises of a voter for the lease of a pair are on its disk before it votes (REPL-14)."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ async def reopened(directory: Path) -> Memory:
     return memory
 
 
-def test_a_new_voter_has_promised_nothing_and_another_one_what_it_kept_last(tmp_path: Path) -> None:
+def test_a_new_voter_has_promised_nothing_and_a_restarted_one_loads_its_last_promise(tmp_path: Path) -> None:
     assert run(reopened(tmp_path / "new")) == Memory()
     run(keep(tmp_path, Memory(1, "east")))
     run(keep(tmp_path, PROMISED))
@@ -47,8 +47,8 @@ def test_a_new_voter_has_promised_nothing_and_another_one_what_it_kept_last(tmp_
     assert {path.name for path in tmp_path.iterdir()} == {"new", MEMORY_NAME, LOCK_NAME}
 
 
-def test_a_damaged_memory_is_refused_wherever_it_is_damaged(tmp_path: Path) -> None:
-    """A voter that took it for empty would vote twice."""
+def test_a_damaged_promise_file_is_refused_wherever_it_is_damaged(tmp_path: Path) -> None:
+    """A voter that took the file for empty would vote twice."""
     run(keep(tmp_path, PROMISED))
     path = tmp_path / MEMORY_NAME
     whole = path.read_bytes()
@@ -62,14 +62,14 @@ def test_a_damaged_memory_is_refused_wherever_it_is_damaged(tmp_path: Path) -> N
     assert run(reopened(tmp_path)) == PROMISED
 
 
-def test_a_memory_that_is_gone_is_not_that_of_a_new_voter(tmp_path: Path) -> None:
+def test_a_voter_whose_promise_file_is_missing_is_not_a_new_voter(tmp_path: Path) -> None:
     run(keep(tmp_path, PROMISED))
     (tmp_path / MEMORY_NAME).unlink()
     with pytest.raises(LeaseMemoryError, match="is missing"):
         memory_of(tmp_path).open()
 
 
-def test_another_voters_memory_or_another_pairs_is_refused(tmp_path: Path) -> None:
+def test_the_promise_file_of_another_voter_or_pair_is_refused(tmp_path: Path) -> None:
     run(keep(tmp_path, PROMISED))
     with pytest.raises(LeaseMemoryError, match="tower's"):
         memory_of(tmp_path, "east").open()
@@ -77,7 +77,7 @@ def test_another_voters_memory_or_another_pairs_is_refused(tmp_path: Path) -> No
         memory_of(tmp_path, lease=LeaseConfig(routers=("west", "east"), witness="tower")).open()
 
 
-def test_two_processes_do_not_vote_with_one_memory(tmp_path: Path) -> None:
+def test_two_processes_cannot_vote_with_one_promise_file(tmp_path: Path) -> None:
     async def both() -> None:
         first = memory_of(tmp_path)
         first.open()
@@ -89,7 +89,7 @@ def test_two_processes_do_not_vote_with_one_memory(tmp_path: Path) -> None:
     run(both())
 
 
-def test_a_disk_that_fails_is_tried_again_and_nothing_is_said_to_be_kept_before(
+def test_a_failed_write_is_repeated_and_nothing_is_reported_as_stored_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_memory, "RETRY_SECONDS", 0.001)
@@ -119,7 +119,7 @@ def test_a_disk_that_fails_is_tried_again_and_nothing_is_said_to_be_kept_before(
     run(keep_on_it())
 
 
-def test_what_is_kept_next_may_follow_at_once(tmp_path: Path) -> None:
+def test_the_next_promise_can_follow_at_once(tmp_path: Path) -> None:
     async def keep_two() -> None:
         disk = memory_of(tmp_path)
         disk.open()
@@ -132,12 +132,12 @@ def test_what_is_kept_next_may_follow_at_once(tmp_path: Path) -> None:
     run(keep_two())
 
 
-def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_an_unwritable_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LeaseMemoryError):
         memory_of(tmp_path / "file" / "below").open()
 
 
-def test_the_memory_is_its_owners_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_promise_file(tmp_path: Path) -> None:
     run(keep(tmp_path, PROMISED))
     assert os.stat(tmp_path / MEMORY_NAME).st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""REPL-6: what the routers of a pair tell each other besides messages, and what each makes of it."""
+"""REPL-6: the configuration and token state that the routers of a pair exchange besides messages, and its use."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -41,7 +41,7 @@ def frames(told: list[bytes]) -> list[bytes]:
     return FrameDecoder(2**24).feed(b"".join(told))
 
 
-def test_what_tokens_are_checked_with_reaches_the_other_router_whole() -> None:
+def test_the_token_state_is_mirrored_completely() -> None:
     learned: list[TokenState] = []
     here, there = (PeerSettings(configured(router(), {}, None), learned.append) for _ in range(2))
     many = state(*range(REVOKED_PER_FRAME + 1))
@@ -58,14 +58,14 @@ def test_what_tokens_are_checked_with_reaches_the_other_router_whole() -> None:
     assert {part.refused_through_ns for part in learned} == {17}
 
 
-def test_who_does_not_mirror_tokens_neither_tells_nor_learns() -> None:
+def test_a_router_without_token_mirroring_neither_sends_nor_learns() -> None:
     here = PeerSettings(configured(router(), {}, None), None)
     assert here.tokens(state(1)) == []
     for frame in frames(PeerSettings(configured(router(), {}, None), lambda _: None).tokens(state(1))):
         here.frame(frame, "two")
 
 
-def test_what_differs_is_named_and_secrets_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_differences_are_named_and_secrets_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     one, two = Secret(b"the secret of clients here"), Secret(b"the secret of clients there")
     here = PeerSettings(configured(router(synchronous_topics=("a.>",), replicate_by="topic"), {}, one), None)
     there = PeerSettings(configured(router(operators=tuple(f"operator-{n}" for n in range(100))), {}, two), None)
@@ -81,12 +81,12 @@ def test_what_differs_is_named_and_secrets_are_not_shown(caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     "rubbish", [HEAD[:1], HEAD, HEAD + b"\xc1", HEAD + b"\x81\xa4type\xa5hello", HEAD + b"\xff" * 99]
 )
-def test_rubbish_is_refused(rubbish: bytes) -> None:
+def test_invalid_messages_are_refused(rubbish: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         PeerSettings(configured(router(), {}, None), None).frame(rubbish, "two")
 
 
-def test_keys_that_are_none_are_refused() -> None:
+def test_invalid_keys_are_refused() -> None:
     wrong = TokenState(["no key"], 1, 0, [])
     here = PeerSettings(configured(router(), {}, None), lambda _: None)
     for frame in frames(here.tokens(wrong)):
@@ -94,7 +94,7 @@ def test_keys_that_are_none_are_refused() -> None:
             here.frame(frame, "two")
 
 
-def test_nothing_that_was_revoked_is_good_again_by_what_is_learned(tmp_path: Path) -> None:
+def test_mirrored_state_never_makes_a_revoked_token_valid(tmp_path: Path) -> None:
     gate = TokenGate(tmp_path / "tokens.json")
     gate.learn(state(1, generation=2), 0)
     gate.learn(state(2, generation=1), 0)
@@ -107,8 +107,8 @@ def test_nothing_that_was_revoked_is_good_again_by_what_is_learned(tmp_path: Pat
 
 
 @pytest.mark.parametrize("generation", [5, 6])
-def test_keys_that_were_replaced_do_not_come_back(generation: int, tmp_path: Path) -> None:
-    """The other router may tell what its server said long ago."""
+def test_replaced_keys_do_not_return(generation: int, tmp_path: Path) -> None:
+    """The other router may forward an old answer of its server."""
     gate = TokenGate(tmp_path / "tokens.json")
     gate.learn(state(1, generation=6, key=1), 0)
     gate.learn(state(2, generation=generation), 0)
@@ -118,8 +118,8 @@ def test_keys_that_were_replaced_do_not_come_back(generation: int, tmp_path: Pat
         assert {one.subscription_id for one in each.state.revoked} == {"s1", "s2"}
 
 
-def test_what_the_own_server_says_counts_more() -> None:
-    """What was learned is used while the own server does not answer."""
+def test_the_routers_own_server_takes_precedence() -> None:
+    """Mirrored state is used while the router's own server does not answer."""
     put_out: list[Revoked] = []
     watch = TokenWatch(cast(AdminClient, None), None, put_out.append)
     watch.is_in_touch = True
@@ -133,8 +133,8 @@ def test_what_the_own_server_says_counts_more() -> None:
     assert watch.wait(0.0)
 
 
-def test_one_use_is_asked_for_however_much_is_learned_meanwhile() -> None:
-    """What was learned is put together: the latest counts, whatever comes first, and all that is revoked."""
+def test_learned_changes_are_applied_once() -> None:
+    """Learned states are combined: the latest state is used whatever the order, with all revocations."""
     put_out: list[Revoked] = []
     watch = TokenWatch(cast(AdminClient, None), None, put_out.append)
     told = [state(1, generation=2), state(2, generation=3, key=1), state(3), state(2, 3, generation=3, key=1)]
@@ -143,12 +143,12 @@ def test_one_use_is_asked_for_however_much_is_learned_meanwhile() -> None:
     watch.use_learned()
     assert watch.gate.state == state(1, 2, 3, generation=3, key=1)
     assert put_out == [revoked(each) for each in (1, 2, 3)]
-    assert watch.learn(state(3, 4)), "the next use is asked for"
+    assert watch.learn(state(3, 4)), "the next change is announced"
     watch.use_learned()
-    assert put_out[3:] == [revoked(4)], "who was put out before is not put out again"
+    assert put_out[3:] == [revoked(4)], "a disconnected client is not disconnected again"
 
 
-def test_revocations_of_tokens_that_are_too_old_are_forgotten_also_while_the_server_is_silent() -> None:
+def test_revocations_of_expired_tokens_are_removed_also_while_the_server_is_silent() -> None:
     gate = TokenGate(None)
     old, young = revoked(1, 10 * NS_PER_SECOND), revoked(2, 100 * NS_PER_SECOND)
     told = TokenState([KEYS[0]], 1, 0, [old, young])
@@ -171,10 +171,10 @@ def many_revoked(count: int) -> TokenState:
     return TokenState([KEYS[0]], 1, 0, [revoked(each, FAR_NS + each) for each in range(count)])
 
 
-def test_no_revocation_is_forgotten_for_want_of_room(
+def test_no_revocation_is_dropped_for_lack_of_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What the file has no room for stands for all tokens that expire as soon: these are refused instead."""
+    """Revocations that do not fit into the file are replaced by refusing all tokens that expire as early."""
     monkeypatch.setattr(gate_module, "STATE_SIZE_MAX", 5_000)
     gate = TokenGate(tmp_path / "tokens.json")
     gate.learn(many_revoked(100), 0)
@@ -194,7 +194,9 @@ def test_no_revocation_is_forgotten_for_want_of_room(
     assert checked(gate, "another", gate.state.refused_through_ns + 1)
 
 
-def test_what_waits_to_be_used_is_bounded_and_its_bearers_are_put_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_of_learned_changes_is_bounded_and_bearers_beyond_it_are_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     put_out: list[Revoked] = []
     watch = TokenWatch(cast(AdminClient, None), None, put_out.append)
     monkeypatch.setattr(token_watch, "LEARNED_SIZE_MAX", 10 * 100)

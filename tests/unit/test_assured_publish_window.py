@@ -44,7 +44,7 @@ def test_messages_are_numbered_and_sent_once() -> None:
     assert sent(window) == [(4, 4, 0)]
 
 
-def test_the_window_is_full_until_the_oldest_is_acknowledged() -> None:
+def test_the_window_is_full_until_the_oldest_message_is_acknowledged() -> None:
     window = PublishWindow(4, MIB)
     assert [put(window) for _ in range(5)] == [1, 2, 3, 4, 0]
     sent(window)
@@ -56,7 +56,7 @@ def test_the_window_is_full_until_the_oldest_is_acknowledged() -> None:
     assert put(window) == 5
 
 
-def test_the_window_is_bounded_by_bytes_too() -> None:
+def test_the_window_is_also_bounded_by_bytes() -> None:
     window = PublishWindow(100, 1_000)
     assert put(window, bytes(2_000)) == 1
     assert put(window) == 0
@@ -65,7 +65,7 @@ def test_the_window_is_bounded_by_bytes_too() -> None:
     assert put(window) == 2
 
 
-def test_after_a_reconnect_what_has_no_outcome_is_sent_again() -> None:
+def test_after_a_reconnect_messages_without_an_outcome_are_sent_again() -> None:
     window = PublishWindow(16, MIB)
     for _ in range(8):
         put(window)
@@ -78,7 +78,7 @@ def test_after_a_reconnect_what_has_no_outcome_is_sent_again() -> None:
     assert window.unresolved == window.next_number == 10
 
 
-def test_refusals_are_told_and_counted() -> None:
+def test_refusals_are_reported_and_counted() -> None:
     window = PublishWindow(16, MIB)
     for _ in range(4):
         put(window)
@@ -88,7 +88,7 @@ def test_refusals_are_told_and_counted() -> None:
     assert window.outcome_counts() == {OUTCOME_STORED: 2, OUTCOME_FULL: 2}
 
 
-def test_an_acknowledgement_of_what_was_not_sent_is_the_router_s_mistake() -> None:
+def test_an_acknowledgement_of_an_unsent_message_is_an_error_of_the_router() -> None:
     window = PublishWindow(16, MIB)
     put(window)
     with pytest.raises(RemoteProtocolError, match="not sent"):
@@ -101,10 +101,10 @@ def test_an_acknowledgement_of_what_was_not_sent_is_the_router_s_mistake() -> No
             window.acknowledge(junk)
     acknowledge(window, (1, 1, OUTCOME_STORED))
     acknowledge(window, (1, 1, OUTCOME_FULL))
-    assert window.outcome_of(1) == OUTCOME_STORED, "the first outcome counts"
+    assert window.outcome_of(1) == OUTCOME_STORED, "the first outcome is final"
 
 
-def test_messages_of_a_transaction_have_frames_of_their_own_and_one_outcome() -> None:
+def test_messages_of_a_transaction_have_their_own_frames_and_one_outcome() -> None:
     window = PublishWindow(16, MIB)
     put(window)
     put(window, transaction=7)
@@ -117,14 +117,14 @@ def test_messages_of_a_transaction_have_frames_of_their_own_and_one_outcome() ->
     assert window.outcome_of(2) == OUTCOME_TRANSACTION
 
 
-def test_a_frame_does_not_become_too_long() -> None:
+def test_frames_have_a_maximum_length() -> None:
     window = PublishWindow(4_096, 64 * MIB)
     for _ in range(10):
         put(window, bytes(100_000))
     assert [last - first + 1 for first, last, _ in sent(window)] == [2] * 5
 
 
-def test_what_no_router_takes_is_not_put_in() -> None:
+def test_messages_that_no_router_accepts_are_refused_at_once() -> None:
     window = PublishWindow(4, MIB)
     with pytest.raises(LimitError):
         put(window, bytes(9 * MIB))
@@ -139,7 +139,7 @@ def test_what_no_router_takes_is_not_put_in() -> None:
         window.outcome_of(1)
 
 
-def test_a_publisher_that_was_here_before_goes_on_in_its_numbering() -> None:
+def test_a_known_publisher_continues_its_numbers() -> None:
     window = PublishWindow(4, MIB)
     window.begin_at(101)
     assert put(window) == 101
@@ -147,7 +147,7 @@ def test_a_publisher_that_was_here_before_goes_on_in_its_numbering() -> None:
         window.begin_at(5)
 
 
-def test_what_is_awaited_is_taken_with_its_outcome_in_any_order() -> None:
+def test_awaited_messages_are_removed_with_their_outcome_in_any_order() -> None:
     window = PublishWindow(16, MIB)
     for _ in range(6):
         put(window)

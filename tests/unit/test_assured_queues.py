@@ -1,4 +1,4 @@
-"""Endpoints and flows of a message router: limits, order, credit, redelivery, dead messages (REPL-12)."""
+"""Endpoints and flows of a message router: limits, order, credit, redelivery, dead letters (REPL-12)."""
 
 import pytest
 
@@ -40,7 +40,7 @@ from penstock.security.core.token import Grant
 
 
 def filled(count: int, *endpoints: EndpointConfig, **settings: object) -> Router:
-    """A router with a publisher (77) on link 1 that has published so many messages."""
+    """A router with a publisher (77) on link 1 that has published this many messages."""
     router = Router(*endpoints, **settings)
     router.link(1)
     handle = router.publisher(1)
@@ -52,7 +52,7 @@ def filled(count: int, *endpoints: EndpointConfig, **settings: object) -> Router
 # Limits
 
 
-def test_a_full_endpoint_refuses_and_nothing_is_kept_anywhere() -> None:
+def test_a_full_endpoint_refuses_messages_and_keeps_no_part_of_them() -> None:
     """REPL-12: by count."""
     router = filled(4, queue("a", "orders.>", messages_max=2), queue("b", "orders.>"))
     assert router.outcomes(1) == {1: 1, 2: 1, 3: OUTCOME_FULL, 4: OUTCOME_FULL}
@@ -68,14 +68,14 @@ def named_endpoints(router: Router) -> list[EndpointNamed]:
 
 
 def full_runs(router: Router) -> list[tuple[int, int, int, str]]:
-    """First, last, limit and name of the endpoint, of what link 1 was told since the last time."""
+    """First, last, limit and name of the endpoint, from the refusals sent to link 1 since the last call."""
     names = {each.endpoint: each.name for each in named_endpoints(router)}
     frames = [each.data for each in router.said if isinstance(each, SendData)]
     runs = [run for data in frames for frame in decode_frames(data) for run in getattr(frame, "runs", [])]
     return [(run.first, run.last, run.limit, names[run.endpoint]) for run in runs if run.what == OUTCOME_FULL]
 
 
-def test_who_is_refused_is_told_once_which_endpoint_is_full_and_by_which_limit() -> None:
+def test_a_refusal_names_the_full_endpoint_and_the_limit_once() -> None:
     router = filled(1, queue("a", "orders.>", messages_max=1), queue("b", "trades.>", bytes_max=20))
     handle = router.publisher(1)
     long = message(30 * "x", "trades.x")
@@ -85,7 +85,7 @@ def test_who_is_refused_is_told_once_which_endpoint_is_full_and_by_which_limit()
     assert sorted(each.name for each in named) == ["a", "b"]
     router.said.clear()
     router.publish(1, handle, 6, message())
-    assert not named_endpoints(router), "it knows that one"
+    assert not named_endpoints(router), "the client knows this endpoint already"
     router.said.clear()
     router.ask(AlterEndpoint, 1, queue("a", "orders.>", messages_max=2))
     router.publish(1, handle, 7, message(), message())
@@ -93,14 +93,14 @@ def test_who_is_refused_is_told_once_which_endpoint_is_full_and_by_which_limit()
     assert again.messages_max == 2
 
 
-def test_of_a_full_dead_message_queue_that_one_is_named() -> None:
+def test_a_refusal_names_a_full_dead_letter_endpoint() -> None:
     late = queue("late", messages_max=1, dead_to="")
     router = filled(3, queue("a", "orders.>", messages_max=1, when_full="dead", dead_to="late"), late)
     assert full_runs(router) == [(3, 3, LIMIT_MESSAGES, "late")]
 
 
 def dead_letters(router: Router, link: int = 9) -> dict[str, tuple[int, str]]:
-    """By text: why, and by which endpoint it was given up."""
+    """By text: the cause, and the endpoint that gave up the message."""
     router.link(link)
     router.said.clear()
     router.flow(link, "dead")
@@ -113,8 +113,8 @@ def dead_letters(router: Router, link: int = 9) -> dict[str, tuple[int, str]]:
     return found
 
 
-def test_a_dead_message_says_why_and_by_which_endpoint_it_was_given_up() -> None:
-    """REPL-12: also after a restart, and when the log was cleaned."""
+def test_a_dead_letter_names_the_cause_and_the_endpoint_that_gave_it_up() -> None:
+    """REPL-12: also after a restart and after log cleaning."""
     endpoints = (
         queue("full", "full.>", messages_max=1, when_full="dead"),
         queue("old", "old.>", age_ms_max=1_000),
@@ -148,12 +148,12 @@ def test_a_dead_message_says_why_and_by_which_endpoint_it_was_given_up() -> None
         router.publish(1, handle, number, message(1_000 * "x", "rejected.x"))
         router.settle(1, flow, *[each.id for each in router.delivered(1)])
     router.advance(1_000)
-    assert router.core.tables.moved_total > moved, "they are in the log anew"
+    assert router.core.tables.moved_total > moved, "rewritten in the log"
     assert dead_letters(router.restart()) == expected
 
 
-def test_what_waits_for_room_in_a_dead_message_queue_says_why_it_came_there_at_last() -> None:
-    """REPL-12: also if it has become too old meanwhile."""
+def test_a_message_that_waited_for_space_in_a_dead_letter_endpoint_keeps_its_cause() -> None:
+    """REPL-12: also if the message has expired in the meantime."""
     router = Router(queue("picky", "picky.>", age_ms_max=5_000), queue("dead", messages_max=1, dead_to=""))
     router.link(1)
     router.publish(1, router.publisher(1), 1, message("first", "picky.x"), message("second", "picky.x"))
@@ -168,7 +168,7 @@ def test_what_waits_for_room_in_a_dead_message_queue_says_why_it_came_there_at_l
     assert dead_letters(router) == {"second": (WHY_REJECTED, "picky")}
 
 
-def test_who_publishes_in_a_transaction_is_told_which_endpoint_is_full() -> None:
+def test_a_refused_transaction_names_the_full_endpoint() -> None:
     router = filled(1, queue("a", "orders.>", messages_max=1))
     handle = router.publisher(1)
     router.begin(1, handle, 1)
@@ -176,7 +176,7 @@ def test_who_publishes_in_a_transaction_is_told_which_endpoint_is_full() -> None
     assert router.commit(1, handle, 1) == Ended(0, "rolled_back", why="endpoint 'a' is full: 1 message (messages_max)")
 
 
-def test_what_the_log_keeps_and_nobody_wants_is_told_as_unmatched_when_it_is_on_the_disk() -> None:
+def test_logged_messages_without_an_endpoint_are_reported_as_unmatched_once_they_are_on_the_disk() -> None:
     router = filled(0, queue("a", "trades.>"), retain_s=3_600, replicate_by="publisher")
     handle = router.publisher(1)
     router.is_storing = False
@@ -194,8 +194,8 @@ def test_a_limit_by_bytes_counts_topics_and_payloads() -> None:
     assert router.outcomes(1) == {1: 1, 2: 1, 3: OUTCOME_FULL}
 
 
-def test_what_exceeds_a_limit_goes_to_the_dead_message_queue_by_configuration() -> None:
-    """REPL-12: and when that is full as well, it is refused: never dropped."""
+def test_messages_beyond_a_limit_go_to_the_dead_letter_endpoint_if_configured() -> None:
+    """REPL-12: if the dead-letter endpoint is full as well, the message is refused, never dropped."""
     dead = queue("late", messages_max=1, dead_to="")
     router = filled(4, queue("a", "orders.>", messages_max=2, when_full="dead", dead_to="late"), dead)
     assert router.outcomes(1) == {1: 1, 2: 1, 3: 1, 4: OUTCOME_FULL}
@@ -204,8 +204,8 @@ def test_what_exceeds_a_limit_goes_to_the_dead_message_queue_by_configuration() 
     assert (after.queued("a"), after.queued("late")) == (2, 1)
 
 
-def test_a_message_that_is_too_old_goes_to_the_dead_message_queue() -> None:
-    """REPL-12: by age; the time to live of a message, and the age of an endpoint."""
+def test_an_expired_message_goes_to_the_dead_letter_endpoint() -> None:
+    """REPL-12: by age: the time to live of a message, and the maximum age of an endpoint."""
     router = Router(queue("a", "orders.>"), queue("b", "orders.>", age_ms_max=5_000))
     router.link(1)
     handle = router.publisher(1)
@@ -222,7 +222,7 @@ def test_a_message_that_is_too_old_goes_to_the_dead_message_queue() -> None:
     assert (after.queued("a"), after.queued("b"), after.queued("dead")) == (1, 0, 2)
 
 
-def test_an_expired_message_is_not_delivered_even_if_nobody_has_looked() -> None:
+def test_an_expired_message_is_not_delivered_even_before_the_expiry_tick() -> None:
     router = Router(queue("a", "orders.>", dead_to=""))
     router.link(1)
     handle = router.publisher(1)
@@ -230,10 +230,10 @@ def test_an_expired_message_is_not_delivered_even_if_nobody_has_looked() -> None
     router.now_ns += 11_000_000
     router.flow(1, "a")
     assert texts(router.delivered(1)) == ["long"]
-    assert router.core.tables.discarded_total == 1  # no dead-message queue: discarded, and counted
+    assert router.core.tables.discarded_total == 1  # without a dead-letter endpoint: discarded, and counted
 
 
-def test_what_a_full_dead_message_queue_cannot_take_waits_for_it() -> None:
+def test_a_message_waits_for_space_in_a_full_dead_letter_endpoint() -> None:
     """REPL-12: nothing is dropped silently."""
     router = Router(queue("late", messages_max=1, dead_to=""), queue("a", "orders.>", dead_to="late"))
     router.link(1)
@@ -252,7 +252,7 @@ def test_what_a_full_dead_message_queue_cannot_take_waits_for_it() -> None:
     assert router.queued("a") == 0
 
 
-def test_a_message_is_delivered_so_often_and_then_given_up() -> None:
+def test_a_message_is_given_up_after_the_maximum_number_of_deliveries() -> None:
     """REPL-12: redelivery limits."""
     router = filled(1, queue("a", "orders.>", deliveries_max=3))
     flow = router.flow(1, "a")
@@ -264,8 +264,8 @@ def test_a_message_is_delivered_so_often_and_then_given_up() -> None:
     assert (router.queued("a"), router.queued("dead")) == (0, 1)
 
 
-def test_deliveries_are_counted_on_after_a_restart() -> None:
-    """REPL-12: a message that its consumers do not survive is given up, also if the router is restarted meanwhile."""
+def test_delivery_counts_continue_after_a_restart() -> None:
+    """REPL-12: a message that crashes its consumers is given up, also if the router restarts in between."""
     router = filled(1, queue("a", "orders.>", deliveries_max=3))
     for expected in range(3):
         router.flow(1, "a")
@@ -277,8 +277,8 @@ def test_deliveries_are_counted_on_after_a_restart() -> None:
     assert (router.queued("a"), router.queued("dead")) == (0, 1)
 
 
-def test_what_nobody_read_does_not_count_as_delivered() -> None:
-    """REPL-12: a message that was on its way to consumers who never looked at it is not given up for that."""
+def test_unread_messages_do_not_count_as_delivered() -> None:
+    """REPL-12: a message that was under way to consumers but never read keeps its delivery count."""
     router = filled(4, queue("a", "orders.>", deliveries_max=2))
     for times in range(3):
         flow = router.flow(1, "a")
@@ -300,7 +300,7 @@ def test_what_nobody_read_does_not_count_as_delivered() -> None:
     assert [each.deliveries for each in after.delivered(1)] == [1, 1]
 
 
-def test_a_client_cannot_have_read_more_than_came() -> None:
+def test_a_client_cannot_report_more_messages_as_read_than_were_sent() -> None:
     router = filled(2, queue("a", "orders.>", deliveries_max=2))
     flow = router.flow(1, "a")
     router.delivered(1)
@@ -309,7 +309,7 @@ def test_a_client_cannot_have_read_more_than_came() -> None:
     assert [each.deliveries for each in router.delivered(1)] == [1, 1]
 
 
-def test_a_rejected_message_is_dead_at_once() -> None:
+def test_a_rejected_message_is_dead_lettered_at_once() -> None:
     router = filled(1, queue("a", "orders.>"))
     flow = router.flow(1, "a")
     (got,) = router.delivered(1)
@@ -319,7 +319,7 @@ def test_a_rejected_message_is_dead_at_once() -> None:
     assert (after.queued("a"), after.queued("dead")) == (0, 1)
 
 
-def test_priorities_come_first_and_in_order() -> None:
+def test_higher_priorities_are_delivered_first_and_in_order() -> None:
     """REPL-12: message priority."""
     router = Router(queue("a", "orders.>"))
     router.link(1)
@@ -337,7 +337,7 @@ def test_unmatched_messages_are_refused_by_configuration() -> None:
     assert router.outcomes(1) == {1: OUTCOME_NO_ENDPOINT}
 
 
-def test_a_queue_is_published_to_by_its_name() -> None:
+def test_a_queue_accepts_messages_under_its_own_name() -> None:
     router = Router(queue("a"))
     router.link(1)
     router.publish(1, router.publisher(1), 1, message("x", "queue.a"))
@@ -347,7 +347,7 @@ def test_a_queue_is_published_to_by_its_name() -> None:
 # Flows
 
 
-def test_credit_and_order() -> None:
+def test_messages_arrive_in_order_within_the_credit() -> None:
     router = filled(10, queue("a", "orders.>"))
     flow = router.flow(1, "a", 3)
     assert texts(router.delivered(1)) == ["0", "1", "2"]
@@ -357,7 +357,7 @@ def test_credit_and_order() -> None:
     assert router.delivered(1) == []
 
 
-def test_what_is_not_settled_is_bounded() -> None:
+def test_unsettled_messages_are_bounded() -> None:
     router = filled(10, queue("a", "orders.>"), unsettled_max=4)
     flow = router.flow(1, "a", 1_000)
     got = router.delivered(1)
@@ -366,7 +366,7 @@ def test_what_is_not_settled_is_bounded() -> None:
     assert texts(router.delivered(1)) == ["4"]
 
 
-def test_shared_consumers_take_turns_and_what_one_leaves_the_other_gets_in_order() -> None:
+def test_shared_consumers_take_turns_and_released_messages_go_to_the_other_consumer_in_order() -> None:
     router = filled(6, queue("a", "orders.>"))
     router.link(2)
     router.flow(1, "a", 0)
@@ -381,7 +381,7 @@ def test_shared_consumers_take_turns_and_what_one_leaves_the_other_gets_in_order
     assert all(each.flags == 1 for each in got)
 
 
-def test_shared_consumers_with_credit_share() -> None:
+def test_shared_consumers_with_credit_get_equal_shares() -> None:
     router = Router(queue("a", "orders.>"))
     router.link(1)
     router.link(2)
@@ -391,7 +391,7 @@ def test_shared_consumers_with_credit_share() -> None:
     assert (len(router.delivered(1)), len(router.delivered(2))) == (5, 5)
 
 
-def test_an_exclusive_endpoint_has_one_consumer_and_others_stand_by() -> None:
+def test_an_exclusive_endpoint_has_one_consumer_and_the_others_stand_by() -> None:
     router = filled(4, queue("a", "orders.>", consumers="exclusive"))
     router.link(2)
     flow = router.flow(1, "a")
@@ -407,7 +407,7 @@ def test_an_exclusive_endpoint_has_one_consumer_and_others_stand_by() -> None:
     assert texts(router.delivered(2)) == ["1", "2", "3"]
 
 
-def test_runs_settle_what_is_in_flight_on_the_flow_and_nothing_else() -> None:
+def test_runs_settle_messages_in_flight_on_the_flow_and_no_others() -> None:
     router = filled(6, queue("a", "orders.>"))
     router.link(2)
     one, two = router.flow(1, "a", 3), router.flow(2, "a", 3)
@@ -420,7 +420,7 @@ def test_runs_settle_what_is_in_flight_on_the_flow_and_nothing_else() -> None:
     assert after.queued("a") == 0
 
 
-def test_settling_on_a_flow_that_is_closed_does_nothing() -> None:
+def test_settling_on_a_closed_flow_does_nothing() -> None:
     router = filled(1, queue("a", "orders.>"))
     flow = router.flow(1, "a")
     (got,) = router.delivered(1)
@@ -430,10 +430,10 @@ def test_settling_on_a_flow_that_is_closed_does_nothing() -> None:
     assert router.ended(1) is None
 
 
-# Endpoints come, change and go
+# Create, alter, empty and delete endpoints
 
 
-def test_endpoints_are_created_altered_emptied_and_deleted_and_outlive_restarts() -> None:
+def test_endpoints_are_created_altered_emptied_and_deleted_and_survive_restarts() -> None:
     router = filled(0)
     a = queue("a", "orders.>")
     assert router.create(a) == Done(0)
@@ -459,7 +459,7 @@ def test_endpoints_are_created_altered_emptied_and_deleted_and_outlive_restarts(
     assert router.core.tables.message_count == 0
 
 
-def test_a_dead_message_queue_is_not_deleted_and_makes_no_circle() -> None:
+def test_a_dead_letter_endpoint_in_use_is_not_deleted_and_cannot_form_a_cycle() -> None:
     router = filled(0, queue("a", "orders.>"))
     answer = router.ask(DeleteEndpoint, 1, "dead", True)
     assert isinstance(answer, Refused)
@@ -469,7 +469,7 @@ def test_a_dead_message_queue_is_not_deleted_and_makes_no_circle() -> None:
         queue("c", dead_to="c")
 
 
-def test_deleting_an_endpoint_lets_go_of_what_waits_for_the_disk() -> None:
+def test_deleting_an_endpoint_releases_messages_that_wait_for_the_disk() -> None:
     router = filled(0, queue("a", "orders.>"))
     router.is_storing = False
     router.publish(1, router.publisher(1), 1, message())
@@ -494,8 +494,8 @@ def test_rights_by_tokens() -> None:
     assert isinstance(router.create(queue("b")), Refused)
 
 
-def test_a_full_disk_refuses_and_forgets_nothing() -> None:
-    """A failed or full disk: the router stops acknowledging, and says so (REPL-1)."""
+def test_a_full_disk_refuses_messages_and_loses_none() -> None:
+    """A failed or full disk: the router stops acknowledging, and reports it (REPL-1)."""
     router = filled(2, queue("a", "orders.>"))
     flow = router.flow(1, "a")
     got = router.delivered(1)
@@ -516,8 +516,8 @@ def test_a_full_disk_refuses_and_forgets_nothing() -> None:
     assert after.queued("a") == 2
 
 
-def test_in_the_room_that_was_kept_for_a_full_disk_settlements_are_logged_and_the_log_is_cleaned() -> None:
-    """REPL-12: so consumers make room; nothing new is taken meanwhile."""
+def test_the_reserve_on_a_full_disk_is_enough_for_settlements_and_log_cleaning() -> None:
+    """REPL-12: so consumers free space; no new message is accepted until then."""
     router = filled(200, queue("a", "orders.>"), section_bytes=4_096)
     flow = router.flow(1, "a", credit=200)
     got = router.delivered(1)
@@ -530,10 +530,10 @@ def test_in_the_room_that_was_kept_for_a_full_disk_settlements_are_logged_and_th
     for each in got[:-1]:
         router.settle(1, flow, each.id)
     assert router.journal.next_sequence > appended
-    assert min(router.journal.records) > before, "what is settled is removed, however little it is"
+    assert min(router.journal.records) > before, "every settled message is removed, even a single one"
     router.tell(DiskTroubled("no space"))
     appended = router.journal.next_sequence
     router.settle(1, flow, got[-1].id)
-    assert router.journal.next_sequence == appended, "there is no room left"
+    assert router.journal.next_sequence == appended, "no space is left"
     router.tell(DiskRecovered())
     assert router.restart().queued("a") == 0

@@ -1,4 +1,4 @@
-"""Records of a router's log that cannot have been written by one are none, whoever sends them or put them there."""
+"""Impossible records of a router's log are refused, from a peer and from the disk."""
 
 import struct
 
@@ -37,7 +37,7 @@ def epoch(id_highest: int) -> bytes:
     return struct.pack("<BBHIQQQQ", records.RECORD_EPOCH, 0, 0, records.EPOCH_SIZE, 1, id_highest, 0, 0)
 
 
-def test_nobody_is_publisher_0() -> None:
+def test_publisher_0_does_not_exist() -> None:
     assert is_record(message(1, 7))
     assert is_record(publisher(7))
     assert is_record(owner(7))
@@ -46,7 +46,7 @@ def test_nobody_is_publisher_0() -> None:
     assert not is_record(owner(0))
 
 
-def test_there_is_a_next_id_behind_every_other() -> None:
+def test_every_id_has_a_successor() -> None:
     assert is_record(message(EVERY_ID - 1, 7))
     assert is_record(transaction(EVERY_ID - 1))
     assert is_record(epoch(EVERY_ID - 1))
@@ -59,7 +59,7 @@ UNREADABLE = [b"{", b'{"config":{"later":1}}', b'{"config":{"name":"\xff"}}', b'
 
 
 @pytest.mark.parametrize("definition", UNREADABLE)
-def test_a_log_with_an_endpoint_that_is_not_understood_is_refused(definition: bytes) -> None:
+def test_a_log_with_an_invalid_endpoint_is_refused(definition: bytes) -> None:
     size = (records.ENDPOINT_HEAD_SIZE + len(definition) + 7) // 8 * 8
     head = struct.pack("<BBHIII", records.RECORD_ENDPOINT, 0, 0, size, 1, len(definition))
     journal = MemoryJournal()
@@ -69,7 +69,7 @@ def test_a_log_with_an_endpoint_that_is_not_understood_is_refused(definition: by
 
 
 @pytest.mark.parametrize("definition", UNREADABLE)
-def test_a_router_that_names_an_endpoint_that_is_not_understood_is_left(definition: bytes) -> None:
+def test_a_router_that_sends_an_invalid_endpoint_is_disconnected(definition: bytes) -> None:
     one, other = PairedRouter("a"), PairedRouter("b")
     connect(one, other)
     assert other.pair.receiving is not None

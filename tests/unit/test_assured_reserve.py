@@ -1,4 +1,4 @@
-"""REPL-12: room that is kept on a router's disk, and what is done with it when the disk is full."""
+"""REPL-12: the disk reserve of a router, and its use when the disk is full."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ SIZE = 65_536
 
 
 class Disk:
-    """That is full until the reserve was given back, and room for it again when it is told so."""
+    """A disk that is full until the reserve is freed, and has space again when the test says so."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.has_room = True
@@ -46,7 +46,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
 
 
-def test_a_reserve_takes_room_and_gives_it_back_also_over_restarts(tmp_path: Path, disk: Disk) -> None:
+def test_a_reserve_takes_space_and_frees_it_also_across_restarts(tmp_path: Path, disk: Disk) -> None:
     path = tmp_path / "reserve"
     reserve = Reserve(path, SIZE)
     assert reserve.is_held
@@ -64,7 +64,7 @@ def test_a_reserve_takes_room_and_gives_it_back_also_over_restarts(tmp_path: Pat
     assert not path.exists()
 
 
-def test_without_room_there_is_none_and_nothing_is_refused_for_that(tmp_path: Path, disk: Disk) -> None:
+def test_without_space_for_it_there_is_no_reserve_and_no_message_is_refused(tmp_path: Path, disk: Disk) -> None:
     disk.has_room = False
     reserve = Reserve(tmp_path / "reserve", SIZE)
     assert (reserve.is_held, reserve.is_given_back) == (False, False)
@@ -77,7 +77,7 @@ async def _until(told: "asyncio.Queue[Event]", kind: type[Event]) -> Event:
     return event
 
 
-def test_when_the_disk_is_full_the_reserve_is_used_until_there_is_room_for_it_again(tmp_path: Path, disk: Disk) -> None:
+def test_a_full_disk_uses_the_reserve_until_there_is_space_for_it_again(tmp_path: Path, disk: Disk) -> None:
     async def fill() -> None:
         told: asyncio.Queue[Event] = asyncio.Queue()
         disk.reserve = Reserve(tmp_path / "reserve", SIZE)
@@ -90,7 +90,7 @@ def test_when_the_disk_is_full_the_reserve_is_used_until_there_is_room_for_it_ag
             troubled = await _until(told, DiskTroubled)
             assert isinstance(troubled, DiskTroubled)
             assert troubled.is_relieved
-            assert await _until(told, Stored) == Stored(2), "the room of the reserve is written to"
+            assert await _until(told, Stored) == Stored(2), "writes go into the space of the reserve"
             assert not storing.is_storing
             disk.is_full, disk.has_room = False, True
             await _until(told, DiskRecovered)
@@ -102,7 +102,7 @@ def test_when_the_disk_is_full_the_reserve_is_used_until_there_is_room_for_it_ag
     asyncio.run(fill())
 
 
-def test_after_a_restart_it_is_still_gone(tmp_path: Path, disk: Disk) -> None:
+def test_the_reserve_is_still_used_up_after_a_restart(tmp_path: Path, disk: Disk) -> None:
     async def fill() -> None:
         told: asyncio.Queue[Event] = asyncio.Queue()
         disk.reserve = Reserve(tmp_path / "reserve", SIZE)

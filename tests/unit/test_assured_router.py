@@ -1,4 +1,4 @@
-"""A message router alone: publish, store, queue, deliver, acknowledge, delete (REPL-1)."""
+"""A single message router: publish, store, queue, deliver, acknowledge, delete (REPL-1)."""
 
 from assured_kit import Router, message, queue, texts
 from penstock.assured.core.router.events import Became, Data
@@ -47,8 +47,9 @@ def test_nothing_is_acknowledged_or_delivered_before_it_is_on_the_disk() -> None
     assert texts(router.delivered(1)) == ["one"]
 
 
-def test_what_is_acknowledged_survives_a_crash_and_is_flagged() -> None:
-    """REPL-1: after kill -9, what was acknowledged is there; it may have been delivered, and says so (REPL-7)."""
+def test_acknowledged_messages_survive_a_crash_and_are_flagged_as_redelivered() -> None:
+    """REPL-1: after kill -9, acknowledged messages are there; they may have been delivered, and are flagged
+    (REPL-7)."""
     router = Router(queue("a", "orders.>"))
     router.link(1)
     handle = router.publisher(1)
@@ -71,7 +72,7 @@ def test_what_is_acknowledged_survives_a_crash_and_is_flagged() -> None:
 
 
 def test_a_resend_is_acknowledged_and_not_stored_twice() -> None:
-    """REPL-7: a publisher that lost its link sends again what it has no answer for."""
+    """REPL-7: a publisher that lost its link sends the messages without an outcome again."""
     router = Router(queue("a", "orders.>"))
     router.link(1)
     handle = router.publisher(1)
@@ -81,7 +82,7 @@ def test_a_resend_is_acknowledged_and_not_stored_twice() -> None:
     router.link(2)
     handle = router.publisher(2)
     router.publish(2, handle, 1, message("one"), message("two"), message("three"))
-    assert router.outcomes(2) == {}  # the first ones are on their way to the disk
+    assert router.outcomes(2) == {}  # the first ones are being written to the disk
     router.store()
     assert router.outcomes(2) == {1: 1, 2: 1, 3: 1}
     router.is_storing = True
@@ -90,7 +91,7 @@ def test_a_resend_is_acknowledged_and_not_stored_twice() -> None:
     assert router.queued("a") == 3
 
 
-def test_what_cannot_be_kept_is_refused() -> None:
+def test_messages_that_cannot_be_stored_are_refused() -> None:
     router = Router(queue("a", "orders.>"), message_bytes_max=10)
     router.link(1)
     handle = router.publisher(1)
@@ -98,7 +99,7 @@ def test_what_cannot_be_kept_is_refused() -> None:
     assert router.outcomes(1) == {1: OUTCOME_TOO_LARGE, 2: OUTCOME_BAD_TOPIC, 3: OUTCOME_UNMATCHED, 4: OUTCOME_STORED}
 
 
-def test_frames_that_are_none_end_the_link() -> None:
+def test_invalid_frames_end_the_link() -> None:
     router = Router(queue("a", "orders.>"))
     for number, data in enumerate((b"\1", b"\4\0\0\0\1abc", b"\1\0\0\0\x09", bytes(12)), start=1):
         router.link(number)
@@ -108,7 +109,7 @@ def test_frames_that_are_none_end_the_link() -> None:
         assert ended.code == "malformed"
 
 
-def test_an_epoch_is_begun_once_and_ids_go_on() -> None:
+def test_an_epoch_is_started_once_and_ids_continue() -> None:
     router = Router(queue("a", "orders.>"))
     assert any(isinstance(each, Became) for each in router.said)
     router.link(1)
@@ -125,7 +126,7 @@ def test_an_epoch_is_begun_once_and_ids_go_on() -> None:
     assert [each.id for each in after.delivered(1)] == [1 << 40 | 2]
 
 
-def test_a_publisher_is_its_clients_own_after_a_restart_and_after_cleaning() -> None:
+def test_a_publisher_belongs_to_its_client_after_a_restart_and_after_cleaning() -> None:
     router = Router(queue("a", "orders.>"), section_bytes=4_096)
     router.link(1, "alice")
     handle, flow = router.publisher(1), router.flow(1, "a")
@@ -140,8 +141,8 @@ def test_a_publisher_is_its_clients_own_after_a_restart_and_after_cleaning() -> 
     assert after.publisher(2)
 
 
-def test_a_publisher_is_its_clients_own() -> None:
-    """Another client's messages would use up its numbers."""
+def test_a_publisher_belongs_to_its_client() -> None:
+    """Messages of another client would use up its numbers."""
     router = Router(queue("a", "orders.>"))
     router.link(1, "alice")
     handle = router.publisher(1)
@@ -150,7 +151,7 @@ def test_a_publisher_is_its_clients_own() -> None:
     answer = router.ask(OpenPublisher, 2, 77)
     assert isinstance(answer, Refused)
     assert answer.code == "not_entitled"
-    router.publish(1, handle, 2, message("2"))  # it is open where it was
+    router.publish(1, handle, 2, message("2"))  # the publisher is open where it was
     assert router.outcomes(1) == {1: OUTCOME_STORED, 2: OUTCOME_STORED}
     router.drop(1)
     assert isinstance(router.ask(OpenPublisher, 2, 77), Refused)

@@ -21,7 +21,7 @@ from penstock.assured.core.session.events import (
 )
 from penstock.assured.core.session.parts import FlowPart, PublisherPart
 from penstock.assured.core.session.places import SessionConfig
-from penstock.assured.core.session.session import Session
+from penstock.assured.core.session.session import AssuredSession
 from penstock.assured.wire._layout import LIMIT_MESSAGES, OUTCOME_STORED, OUTCOME_TRANSACTION
 from penstock.assured.wire.control import (
     NAMED_MAX,
@@ -84,10 +84,10 @@ class NoChance:
 
 
 class Stage:
-    """A session, and what it answered."""
+    """A session, and its instructions."""
 
     def __init__(self, **options: Any) -> None:
-        self.session = Session(
+        self.session = AssuredSession(
             SessionConfig(name="app", **{"routers": (A, B), **options}), NoChance(), Counters("test"), token="a token"
         )
         self.now_ns = 0
@@ -107,7 +107,7 @@ class Stage:
         return found
 
     def connect(self, epoch: int = 1, role: Any = "active", places: tuple[str, ...] = ()) -> None:
-        """The attempt that was just asked for succeeds."""
+        """The requested connection attempt succeeds."""
         attempt = self.one(Connect).attempt
         self.link += 1
         self.tell(Connected(attempt, self.link))
@@ -146,25 +146,25 @@ def put(part: PublisherPart, transaction: int = 0) -> int:
     return part.window.put("orders.new", b"x", 4, 0, 0, 0, 0, transaction)
 
 
-def test_a_session_needs_routers() -> None:
+def test_a_session_needs_at_least_one_router_address() -> None:
     with pytest.raises(ConfigurationError):
         SessionConfig(name="app", routers=())
     with pytest.raises(ConfigurationError):
         SessionConfig(name="app", routers=("nowhere",))
 
 
-def test_it_logs_in_with_its_token() -> None:
+def test_the_session_logs_in_with_its_token() -> None:
     stage = Stage()
     stage.tell(Begin())
     stage.tell(Connected(stage.one(Connect).attempt, 1))
     assert stage.said(Login) == Login("app", "client", "a token", 0)
 
 
-def test_when_no_router_can_be_reached_where_it_was_named_nobody_need_wait() -> None:
+def test_a_session_reports_at_once_that_no_configured_router_can_be_reached() -> None:
     stage = Stage()
     stage.tell(Begin())
     stage.tell(ConnectFailed(stage.one(Connect).attempt, "no such host", is_hopeless=True))
-    assert not stage.session.places.is_hopeless, "there is another one"
+    assert not stage.session.places.is_hopeless, "another router is configured"
     stage.tell(ConnectFailed(stage.one(Connect).attempt, "no such host either", is_hopeless=True))
     assert stage.session.places.is_hopeless
     assert stage.session.places.why_not == "no such host either"
@@ -173,10 +173,10 @@ def test_when_no_router_can_be_reached_where_it_was_named_nobody_need_wait() -> 
     stage.now_ns = deadline_ns
     stage.tell(Tick())
     stage.connect()
-    assert not stage.session.places.is_hopeless, "it was tried on"
+    assert not stage.session.places.is_hopeless, "the next router is tried"
 
 
-def test_a_router_that_does_not_answer_is_passed_over_and_rounds_have_pauses() -> None:
+def test_a_router_that_does_not_answer_is_skipped_and_rounds_are_separated_by_pauses() -> None:
     stage = Stage()
     stage.tell(Begin())
     places = []
@@ -184,7 +184,7 @@ def test_a_router_that_does_not_answer_is_passed_over_and_rounds_have_pauses() -
         attempt = stage.one(Connect)
         places.append(attempt.place)
         stage.tell(ConnectFailed(attempt.attempt))
-        if not stage.out:  # a pause
+        if not stage.out:  # pause
             places.append("pause")
             deadline_ns = stage.session.next_deadline_ns()
             assert deadline_ns is not None
@@ -194,7 +194,7 @@ def test_a_router_that_does_not_answer_is_passed_over_and_rounds_have_pauses() -
     assert places == [A, B, "pause", A, B, "pause", A, B, "pause"]
 
 
-def test_one_that_stands_by_is_left() -> None:
+def test_a_standby_router_is_left() -> None:
     stage = Stage()
     stage.tell(Begin())
     stage.connect(role="standby")
@@ -217,8 +217,8 @@ def test_repl_7_a_router_of_an_older_epoch_is_refused() -> None:
     assert stage.session.epoch == 7
 
 
-def test_repl_7_routers_that_name_each_other_are_asked_with_pauses() -> None:
-    """While the active one changes neither is; a client does not run to and fro between them."""
+def test_repl_7_routers_that_refer_to_each_other_are_tried_with_pauses() -> None:
+    """During a switch neither router is active; a client does not run back and forth between them."""
     stage = begun()
     stage.tell(Received(1, SteppedDown(2, B)))
     attempts = 0
@@ -229,11 +229,11 @@ def test_repl_7_routers_that_name_each_other_are_asked_with_pauses() -> None:
         other = {A: B, B: A}[stage.one(Connect).place]
         stage.tell(Connected(stage.one(Connect).attempt, number))
         stage.tell(Received(number, SteppedDown(2, other)))
-    assert attempts == 4, "two words that are followed, and a round over both"
+    assert attempts == 4, "two redirections, then a round over both"
     assert (stage.session.next_deadline_ns() or 0) > stage.now_ns
 
 
-def test_an_operator_of_two_routers_means_the_active_one() -> None:
+def test_an_operator_of_two_routers_gets_the_active_one() -> None:
     stage = Stage(role="operator")
     stage.tell(Ask(7, EmptyEndpoint(0, "q")))
     stage.tell(Begin())
@@ -243,7 +243,7 @@ def test_an_operator_of_two_routers_means_the_active_one() -> None:
     assert stage.said(EmptyEndpoint).name == "q"
 
 
-def test_an_operator_of_one_router_means_that_one() -> None:
+def test_an_operator_of_one_router_gets_that_one() -> None:
     stage = Stage(role="operator", routers=(A,))
     stage.tell(Ask(7, EmptyEndpoint(0, "q")))
     stage.tell(Begin())
@@ -251,7 +251,7 @@ def test_an_operator_of_one_router_means_that_one() -> None:
     assert stage.said(EmptyEndpoint).name == "q"
 
 
-def test_an_operator_goes_nowhere_else() -> None:
+def test_an_operator_is_not_redirected() -> None:
     stage = Stage(role="operator")
     stage.tell(Begin())
     stage.connect(places=("127.0.0.1:9999",))
@@ -261,7 +261,7 @@ def test_an_operator_goes_nowhere_else() -> None:
     assert stage.one(Connect).place == A
 
 
-def test_a_router_tells_where_its_pair_is() -> None:
+def test_a_router_names_the_addresses_of_its_pair() -> None:
     stage = begun()
     stage.tell(LinkClosed(1))
     stage.connect(places=("127.0.0.1:9999",))
@@ -273,7 +273,7 @@ def test_a_router_tells_where_its_pair_is() -> None:
     assert places == [A, "127.0.0.1:9999", B]
 
 
-def test_repl_1_what_is_not_acknowledged_is_sent_again_elsewhere() -> None:
+def test_repl_1_unacknowledged_messages_are_sent_again_to_the_next_router() -> None:
     stage = begun()
     part = stage.publisher()
     for _ in range(4):
@@ -293,7 +293,7 @@ def test_repl_1_what_is_not_acknowledged_is_sent_again_elsewhere() -> None:
     assert part.window.unresolved == 6
 
 
-def test_refused_messages_are_told() -> None:
+def test_refused_messages_are_reported() -> None:
     stage = begun()
     part = stage.publisher()
     put(part)
@@ -302,7 +302,7 @@ def test_refused_messages_are_told() -> None:
     assert stage.one(Changed).refused == ((part, 1, 1, 33),)
 
 
-def test_a_refusal_names_the_endpoint_that_is_full_also_when_the_link_is_gone() -> None:
+def test_a_refusal_names_the_full_endpoint_also_when_the_link_is_lost() -> None:
     stage = begun()
     part = stage.publisher()
     put(part)
@@ -315,7 +315,7 @@ def test_a_refusal_names_the_endpoint_that_is_full_also_when_the_link_is_gone() 
     assert part.window.full_endpoint(2) is None
 
 
-def test_endpoints_are_known_as_the_router_knows_that_they_are() -> None:
+def test_client_and_router_keep_the_same_bounded_table_of_endpoint_names() -> None:
     told: dict[int, int] = {}
     for number in range(NAMED_MAX):
         tell_last(told, number, number)
@@ -325,7 +325,7 @@ def test_endpoints_are_known_as_the_router_knows_that_they_are() -> None:
     assert (1 in told, 0 in told) == (False, True)
 
 
-def test_a_flow_is_opened_again_and_begins_anew() -> None:
+def test_a_flow_is_reopened_after_a_reconnect_and_starts_again() -> None:
     stage = begun()
     flow = FlowPart("orders", prefetch=10)
     stage.tell(OpenPart(flow))
@@ -349,7 +349,7 @@ def test_a_flow_is_opened_again_and_begins_anew() -> None:
     assert stage.one(SendData).data == encode_settle(4, [(1, 1, 1)])
 
 
-def test_a_flow_that_the_router_ends_or_refuses_has_failed() -> None:
+def test_a_flow_that_the_router_ends_or_refuses_fails() -> None:
     stage = begun()
     flow, other = FlowPart("orders", prefetch=1), FlowPart("others", prefetch=1)
     stage.tell(OpenPart(flow))
@@ -363,10 +363,10 @@ def test_a_flow_that_the_router_ends_or_refuses_has_failed() -> None:
     assert stage.one(PartFailed).part is other
     stage.tell(LinkClosed(1))
     stage.connect()
-    assert not [each for each in stage.out if isinstance(each, Say)], "neither is opened again"
+    assert not [each for each in stage.out if isinstance(each, Say)], "neither flow is reopened"
 
 
-def test_what_was_asked_is_asked_again_after_a_reconnect() -> None:
+def test_requests_are_repeated_after_a_reconnect() -> None:
     stage = begun()
     stage.tell(Ask(9, EmptyEndpoint(0, "orders")))
     first = stage.said(EmptyEndpoint)
@@ -378,7 +378,7 @@ def test_what_was_asked_is_asked_again_after_a_reconnect() -> None:
     assert stage.one(Answered) == Answered(9, Done(second.number))
 
 
-def test_a_router_that_is_silent_is_left() -> None:
+def test_a_silent_router_is_left() -> None:
     stage = begun(silence_ms=3_000)
     stage.now_ns = 1_000 * NS_PER_MS
     stage.tell(Tick())
@@ -386,11 +386,11 @@ def test_a_router_that_is_silent_is_left() -> None:
     stage.now_ns = 3_000 * NS_PER_MS
     stage.tell(Tick())
     assert stage.one(Close).link == 1
-    assert stage.one(Connect).place == B, "it may stand still: the other one is tried first"
+    assert stage.one(Connect).place == B, "the router may be stopped: the other one is tried first"
 
 
-def test_a_router_that_was_silent_is_not_waited_for_as_long_as_another() -> None:
-    """The other one may be active by then: it stands by until the lease is over."""
+def test_a_router_that_was_silent_gets_a_shorter_timeout() -> None:
+    """The other router may be active by then: it stands by until the lease has ended."""
     stage = begun(silence_ms=3_000, welcome_ms=3_200)
     stage.now_ns = 3_000 * NS_PER_MS
     stage.tell(Tick())
@@ -402,7 +402,7 @@ def test_a_router_that_was_silent_is_not_waited_for_as_long_as_another() -> None
             began_ns, stage.now_ns = stage.now_ns, stage.session.next_deadline_ns() or 0
             waited.append((stage.now_ns - began_ns) // NS_PER_MS)
             stage.tell(Tick())
-        while not any(isinstance(each, Connect) for each in stage.out):  # a pause
+        while not any(isinstance(each, Connect) for each in stage.out):  # pause
             stage.now_ns = stage.session.next_deadline_ns() or 0
             stage.tell(Tick())
     assert waited == [400, 800, 1_600, 3_200, 3_200]
@@ -410,7 +410,7 @@ def test_a_router_that_was_silent_is_not_waited_for_as_long_as_another() -> None
     assert stage.is_welcome
 
 
-def test_a_router_that_bids_welcome_and_ends_the_link_again_and_again_is_tried_with_pauses() -> None:
+def test_a_router_that_accepts_and_closes_links_repeatedly_is_retried_with_pauses() -> None:
     stage = begun()
     for _ in range(2):
         stage.tell(LinkClosed(stage.link))
@@ -430,10 +430,10 @@ def test_a_router_that_bids_welcome_and_ends_the_link_again_and_again_is_tried_w
     stage.tell(LinkClosed(stage.link))
     stage.connect()
     stage.tell(LinkClosed(stage.link))
-    assert stage.one(Connect), "one that was there for a while is tried again at once"
+    assert stage.one(Connect), "a link that lasted is retried at once"
 
 
-def test_a_refusal_that_another_attempt_would_not_change_is_the_end() -> None:
+def test_refusals_that_no_further_attempt_can_change_are_final() -> None:
     stage = Stage()
     stage.tell(Begin())
     stage.tell(Connected(stage.one(Connect).attempt, 1))
@@ -443,7 +443,7 @@ def test_a_refusal_that_another_attempt_would_not_change_is_the_end() -> None:
     assert stage.tell(Begin()) == []
 
 
-def test_a_newer_token_is_shown() -> None:
+def test_a_newer_token_is_sent() -> None:
     stage = begun()
     stage.tell(Renew("newer"))
     assert stage.said(RenewToken) == RenewToken("newer")
@@ -453,12 +453,12 @@ def test_a_newer_token_is_shown() -> None:
 
 
 @pytest.mark.parametrize("junk", [b"\x10\x00\x00\x00\x01", b"\x08\x00\x00\x00\x01" + bytes(7)])
-def test_what_no_router_sends_is_its_mistake(junk: bytes) -> None:
+def test_impossible_messages_of_a_router_are_errors_of_the_router(junk: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         begun().tell(DataReceived(1, junk))
 
 
-def test_a_publisher_that_is_closed_takes_no_flow_of_the_same_handle_with_it() -> None:
+def test_closing_a_publisher_keeps_a_flow_with_the_same_handle() -> None:
     stage = begun()
     publisher, flow = stage.publisher(), FlowPart("orders", prefetch=10)
     stage.tell(OpenPart(flow))
@@ -477,8 +477,8 @@ def with_two_messages() -> tuple[Stage, FlowPart]:
     return stage, flow
 
 
-def test_a_flow_that_is_closed_says_how_much_of_it_was_read() -> None:
-    """REPL-12: what was not read does not count as delivered; and nobody reads it any more."""
+def test_closing_a_flow_reports_the_messages_that_were_read() -> None:
+    """REPL-12: unread messages do not count as delivered, and can no longer be read."""
     stage, flow = with_two_messages()
     assert flow.inbox.next() is not None
     stage.tell(ClosePart(flow))
@@ -491,13 +491,13 @@ def test_a_flow_that_is_closed_says_how_much_of_it_was_read() -> None:
     assert stage.said(CloseFlow).read == 0
 
 
-def test_a_session_that_ends_closes_its_flows() -> None:
+def test_closing_a_session_closes_its_flows() -> None:
     stage, _ = with_two_messages()
     stage.tell(End())
     assert stage.said(CloseFlow).read == 0
 
 
-def test_a_part_that_is_closed_is_not_opened_again() -> None:
+def test_a_closed_part_is_not_reopened() -> None:
     stage = begun()
     part = stage.publisher()
     stage.tell(ClosePart(part))
@@ -516,7 +516,9 @@ def in_transaction() -> tuple[Stage, PublisherPart]:
     assert stage.said(BeginSaid).transaction == part.transaction == 1
     put(part, 1)
     stage.tell(EndTransaction(3, part, is_commit=True))
-    assert [type(each) for each in stage.out] == [SendData, Say], "what it ends is sent before its end"
+    assert [type(each) for each in stage.out] == [SendData, Say], (
+        "its messages and settlements are sent before the commit"
+    )
     return stage, part
 
 
@@ -528,12 +530,12 @@ def test_repl_10_a_transaction_is_committed() -> None:
 
 
 @pytest.mark.parametrize(("committed", "outcome"), [(1, OUTCOME_STORED), (0, OUTCOME_TRANSACTION)])
-def test_repl_10_a_commit_that_was_not_answered_is_known_after_the_reconnect(committed: int, outcome: int) -> None:
+def test_repl_10_an_unanswered_commit_is_known_after_the_reconnect(committed: int, outcome: int) -> None:
     stage, part = in_transaction()
     stage.tell(LinkClosed(1))
     stage.connect()
     stage.tell(Received(2, PublisherOpened(stage.said(OpenPublisher).number, 5, committed, committed)))
-    if committed:  # that it is on the disk, too, the router has not said
+    if committed:  # the router has not confirmed the write of the record either
         again = stage.said(CommitSaid).number
         assert stage.published() == []
         assert not [each for each in stage.out if isinstance(each, Answered)]
@@ -543,12 +545,12 @@ def test_repl_10_a_commit_that_was_not_answered_is_known_after_the_reconnect(com
     assert isinstance(answer, Ended)
     assert answer.outcome == ("committed" if committed else "rolled_back")
     assert part.window.outcome_of(1) == outcome
-    assert stage.published() == [], "nothing of it is sent again"
+    assert stage.published() == [], "no message of the transaction is sent again"
     stage.tell(BeginTransaction(part))
     assert stage.said(BeginSaid).transaction == 2
 
 
-def test_repl_10_a_commit_that_another_router_knows_nothing_of_may_have_happened() -> None:
+def test_repl_10_a_commit_unknown_to_the_next_router_has_an_unknown_outcome() -> None:
     stage, part = in_transaction()
     stage.tell(LinkClosed(1))
     stage.connect(epoch=9)
@@ -556,12 +558,12 @@ def test_repl_10_a_commit_that_another_router_knows_nothing_of_may_have_happened
     answer = stage.one(Answered).answer
     assert isinstance(answer, Refused)
     assert answer.code == "unknown"
-    assert stage.published() == [], "nothing of it is sent again"
+    assert stage.published() == [], "no message of the transaction is sent again"
     stage.tell(BeginTransaction(part))
     assert stage.said(BeginSaid).transaction == 2
 
 
-def test_repl_10_one_whose_link_is_lost_before_its_commit_is_rolled_back() -> None:
+def test_repl_10_a_transaction_whose_link_is_lost_before_its_commit_is_rolled_back() -> None:
     stage = begun()
     part = stage.publisher()
     stage.tell(BeginTransaction(part))
@@ -571,7 +573,7 @@ def test_repl_10_one_whose_link_is_lost_before_its_commit_is_rolled_back() -> No
     stage.connect()
     stage.tell(Received(2, PublisherOpened(stage.said(OpenPublisher).number, 5, 0)))
     assert stage.published() == []
-    put(part, 1)  # the application has not heard of it yet
+    put(part, 1)  # the application does not know yet
     stage.tell(EndTransaction(3, part, is_commit=True))
     answer = stage.one(Answered).answer
     assert isinstance(answer, Ended)

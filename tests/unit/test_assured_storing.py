@@ -1,4 +1,4 @@
-"""A message router's journal as it is written and read."""
+"""Writing and reading a message router's journal."""
 
 import asyncio
 import errno
@@ -38,8 +38,8 @@ LOOP = "the loop's"
 CONFIG = JournalConfig(preallocate_bytes=0, segment_bytes=65_536, linger_us=100_000)
 
 
-def test_what_a_journal_does_not_take_is_a_failed_disk() -> None:
-    """Nothing that comes after it is stored either: the router stops acknowledging, and lives."""
+def test_a_record_that_the_journal_refuses_is_a_failed_disk() -> None:
+    """No later record is stored either: the router stops acknowledging, and keeps running."""
 
     async def append(path: Path) -> list[Event]:
         told: list[Event] = []
@@ -63,8 +63,8 @@ async def store(
     failing: str = "",
     is_in_turn: bool = False,
 ) -> list[Any]:
-    """What the core is told until all of it is on the disk or has failed, and the names of the threads that synced. A
-    disk that is `failing` is another device, until that is noticed."""
+    """The events for the core until all records are on the disk or have failed, and the names of the threads that
+    synced. A disk that is `failing` is another device until the failure is noticed."""
     told: asyncio.Queue[Event] = asyncio.Queue()
     found: list[Any] = []
     storing = LiveDisk(path, CONFIG, Counters("test"), told.put_nowait, after_inline_commit=lambda _: None)
@@ -82,7 +82,7 @@ async def store(
         raise OSError(errno.EIO, failing)
 
     try:
-        storing.append(single(1))  # makes the segment, which takes longer
+        storing.append(single(1))  # creates the segment, which takes longer
         assert await asyncio.wait_for(told.get(), PATIENCE_SECONDS) == Stored(1)
         patch.setattr(WritableDirectory, "sync", synced)
         patch.setattr(WritableDirectory, "inline_done", stored_alone)
@@ -114,10 +114,10 @@ def single(number: int, kind: int = RECORD_MESSAGE, count: int = 1) -> Append:
     return Append(content * count, offsets, sizes, numpy.zeros(count, numpy.int64), number, number + count - 1)
 
 
-def test_a_message_that_comes_alone_is_synced_without_a_change_of_threads(
+def test_a_lone_message_is_synced_in_the_thread_that_received_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """REPL-1; it is acknowledged after that, as any other."""
+    """REPL-1; it is acknowledged afterwards, like any other."""
     assert asyncio.run(store(tmp_path, monkeypatch, [single(2)])) == [LOOP, Stored(2)]
 
 
@@ -126,7 +126,7 @@ def test_a_message_that_comes_alone_is_synced_without_a_change_of_threads(
     [[single(2), single(3)], [single(2, count=2)], [single(2, RECORD_SETTLED)]],
     ids=["two", "many", "settled"],
 )
-def test_what_nobody_waits_for_alone_is_synced_beside_the_loop(
+def test_records_without_a_lone_waiter_are_synced_beside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: list[Append]
 ) -> None:
     found = asyncio.run(store(tmp_path, monkeypatch, appends))
@@ -141,7 +141,7 @@ def test_after_a_slow_sync_the_thread_commits(tmp_path: Path, monkeypatch: pytes
     assert found == [LOOP, Stored(2), "penstock-assured-disk", Stored(3)]
 
 
-def test_a_lone_message_on_a_full_disk_is_stored_when_there_is_room(
+def test_a_lone_message_on_a_full_disk_is_stored_when_there_is_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = asyncio.run(store(tmp_path, monkeypatch, [single(2)], failing=FULL))
@@ -149,19 +149,19 @@ def test_a_lone_message_on_a_full_disk_is_stored_when_there_is_room(
     assert [type(each) for each in found if not isinstance(each, str)] == [DiskTroubled, DiskRecovered, Stored]
 
 
-def test_a_lone_message_whose_sync_fails_for_good_is_a_failed_disk(
+def test_a_lone_message_whose_sync_fails_permanently_is_a_failed_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """REPL-1: a sync that failed acknowledges nothing."""
+    """REPL-1: a failed sync acknowledges nothing."""
     found = asyncio.run(store(tmp_path, monkeypatch, [single(2)], failing=UNSYNCED))
     assert isinstance(found[-1], DiskFailed)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), JournalError("it cannot be lent")])
-def test_a_journal_that_cannot_be_lent_is_a_failed_disk(
+def test_a_journal_without_inline_commit_is_a_failed_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """The router says so, and acknowledges nothing more; it does not wait for ever."""
+    """The router reports it and acknowledges nothing more; it does not wait forever."""
 
     async def append() -> list[Event]:
         told: asyncio.Queue[Event] = asyncio.Queue()
@@ -184,7 +184,7 @@ def test_a_journal_that_cannot_be_lent_is_a_failed_disk(
     assert seen == ([error] if isinstance(error, MemoryError) else [])
 
 
-def test_all_records_that_are_asked_for_are_read_however_far_apart_they_are(tmp_path: Path) -> None:
+def test_all_requested_records_are_read_however_far_apart_they_are(tmp_path: Path) -> None:
     fill(tmp_path, 5_000, 100)
     wanted = [1, 2, 400, 401, 2_000, 4_999, 5_000]
     (found,) = asyncio.run(read(tmp_path, wanted))
@@ -193,8 +193,8 @@ def test_all_records_that_are_asked_for_are_read_however_far_apart_they_are(tmp_
     assert payloads == [b"%100d" % number for number in wanted]
 
 
-def test_reading_goes_on_when_the_place_where_it_stopped_is_gone(tmp_path: Path) -> None:
-    """The log is cleaned meanwhile: what is asked for next is near, and what lies between is no longer there."""
+def test_reading_continues_when_the_place_where_it_stopped_is_gone(tmp_path: Path) -> None:
+    """The log is cleaned in between: the next requested record is near, and the records between were removed."""
     fill(tmp_path, 300, 2_000)
     first, second = asyncio.run(read(tmp_path, [1, 2], [200, 201], removed_before=150))
     assert first.rows["sequence"].tolist() == [1, 2]
@@ -214,7 +214,7 @@ def oldest(path: Path) -> int:
 
 
 async def read(path: Path, *portions: list[int], removed_before: int = 1) -> list[RecordsRead]:
-    """One after the other; after the first some records go."""
+    """Two reads in sequence; after the first one some records are removed."""
     told: asyncio.Queue[Event] = asyncio.Queue()
     storing = LiveDisk(path, CONFIG, Counters("test"), told.put_nowait)
     found = []

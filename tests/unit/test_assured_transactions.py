@@ -1,4 +1,4 @@
-"""Transactions of a message router: all of it or nothing (REPL-10)."""
+"""Transactions of a message router are atomic (REPL-10)."""
 
 from assured_kit import Router, message, queue, texts
 from penstock.assured.core.router.events import Data, SendMessage
@@ -8,7 +8,7 @@ from penstock.assured.wire.frames import encode_publish
 
 
 def prepared(count: int = 3, **settings: object) -> tuple[Router, int, int]:
-    """A router with messages in a, that a transaction on link 1 consumes; what it publishes goes to b."""
+    """A router with messages in a, which a transaction on link 1 consumes; the transaction publishes to b."""
     router = Router(queue("a", "orders.>"), queue("b", "trades.>", messages_max=5), **settings)
     router.link(1)
     handle = router.publisher(1)
@@ -18,7 +18,7 @@ def prepared(count: int = 3, **settings: object) -> tuple[Router, int, int]:
 
 
 def test_a_transaction_is_committed_as_one() -> None:
-    """REPL-10: published and consumed together; nothing is seen before, all of it survives a crash."""
+    """REPL-10: published and consumed together; nothing is visible before the commit, all of it survives a crash."""
     router, handle, flow = prepared()
     got = router.delivered(1)
     router.begin(1, handle, 1)
@@ -41,7 +41,7 @@ def test_a_transaction_is_committed_as_one() -> None:
     assert after.commit(1, handle, 2) == Ended(0, "rolled_back")
 
 
-def test_rolled_back_published_messages_vanish_and_consumed_ones_come_again() -> None:
+def test_a_rollback_drops_published_messages_and_redelivers_consumed_ones() -> None:
     """REPL-10."""
     router, handle, flow = prepared()
     got = router.delivered(1)
@@ -68,14 +68,14 @@ def test_a_lost_link_rolls_back() -> None:
     assert router.commit(2, router.publisher(2), 1) == Ended(0, "rolled_back")
 
 
-def test_a_crash_before_the_record_is_whole_rolls_back() -> None:
+def test_a_crash_before_the_record_is_complete_rolls_back() -> None:
     router, handle, flow = prepared()
     got = router.delivered(1)
     router.begin(1, handle, 1)
     router.publish(1, handle, 4, message("t1", "trades.x"), transaction=1)
     router.settle(1, flow, got[0].id, transaction=1)
     router.is_storing = False
-    assert router.commit(1, handle, 1) is None  # the disk has not said anything
+    assert router.commit(1, handle, 1) is None  # the disk has not answered
     after = router.restart()
     assert (after.queued("a"), after.queued("b")) == (3, 0)
     after.link(1)
@@ -97,7 +97,7 @@ def test_a_transaction_that_does_not_fit_is_rolled_back_as_a_whole() -> None:
     assert router.outcomes(1) == {10: OUTCOME_STORED}
 
 
-def test_a_commit_that_is_asked_for_again_while_it_is_written_waits() -> None:
+def test_a_repeated_commit_waits_while_the_record_is_written() -> None:
     router, handle, _ = prepared()
     router.begin(1, handle, 1)
     router.publish(1, handle, 4, message("t", "trades.x"), transaction=1)
@@ -113,7 +113,7 @@ def test_a_commit_that_is_asked_for_again_while_it_is_written_waits() -> None:
     assert [each.message for each in sent] == [Ended(router.request, "committed", OUTCOME_STORED)]
 
 
-def test_what_is_wrong_with_a_transaction() -> None:
+def test_invalid_transactions_are_refused() -> None:
     router, handle, flow = prepared(transaction_messages_max=2, transactions_max=1)
     got = router.delivered(1)
     router.begin(1, handle, 5)
@@ -142,7 +142,7 @@ def test_a_transaction_that_takes_too_long_is_rolled_back() -> None:
     assert "long" in getattr(router.commit(1, handle, 1), "why", "")
 
 
-def test_a_commit_with_another_publishers_handle_ends_nothing() -> None:
+def test_a_commit_with_the_handle_of_another_publisher_ends_nothing() -> None:
     router, handle, _ = prepared()
     other = router.publisher(1, 78)
     router.begin(1, handle, 1)
@@ -151,7 +151,7 @@ def test_a_commit_with_another_publishers_handle_ends_nothing() -> None:
     assert router.commit(1, handle, 1) == Ended(0, "committed", OUTCOME_STORED)
 
 
-def test_a_transaction_that_took_too_long_makes_room_for_others() -> None:
+def test_a_transaction_that_took_too_long_frees_its_slot() -> None:
     router, handle, _ = prepared(transactions_max=1, transaction_ms_max=100)
     other = router.publisher(1, 78)
     router.begin(1, handle, 1)
@@ -160,14 +160,14 @@ def test_a_transaction_that_took_too_long_makes_room_for_others() -> None:
     assert isinstance(router.begin(1, other, 2), Done)
 
 
-def test_a_transaction_keeps_no_more_than_what_is_its_own() -> None:
+def test_a_transaction_keeps_only_its_own_messages_in_memory() -> None:
     router, handle, flow = prepared()
     router.delivered(1)
     router.begin(1, handle, 1)
     large = encode_publish(handle, 4, [message("x" * 100_000)])
     small = encode_publish(handle, 5, [message("t", "trades.x")], transaction=1)
     router.tell(Data(1, large + small))
-    router.settle(1, flow, 2**40 - 1, transaction=1)  # it is none of the flow's
+    router.settle(1, flow, 2**40 - 1, transaction=1)  # not a message of the flow
     (transaction,) = router.core.transactions._open.values()
     assert len(transaction.batches[0].data) < 1_000
     assert not transaction.held

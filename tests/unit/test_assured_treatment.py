@@ -1,4 +1,4 @@
-"""Matching of messages by content (REPL-1), and the choice of their replication (REPL-2, REPL-3)."""
+"""Selection of messages by content (REPL-1), and their replication mode (REPL-2, REPL-3)."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def quote(symbol: str, bid: int) -> Published:
     return Published(b"md.quote", bytes(record), model_id=QUOTE.id, model_version=QUOTE.version)
 
 
-def test_a_condition_on_the_content_decides_who_gets_a_message() -> None:
+def test_a_condition_on_the_content_selects_messages() -> None:
     """REPL-1: matched by topic or content."""
     large = EndpointConfig(name="large", wants=(Want(topics=("md.>",), where="bid_price > 100"),))
     router = Router(large, queue("all", "md.>"), models={QUOTE.id: QUOTE})
@@ -30,7 +30,7 @@ def test_a_condition_on_the_content_decides_who_gets_a_message() -> None:
     assert (router.queued("large"), router.queued("all")) == (1, 3)
 
 
-def test_a_condition_that_no_message_can_meet_is_refused_and_a_configured_one_is_told() -> None:
+def test_an_impossible_condition_is_refused_and_a_configured_one_is_reported() -> None:
     def conditional(name: str, where: str) -> EndpointConfig:
         return EndpointConfig(name=name, wants=(Want(topics=("md.>",), where=where),))
 
@@ -45,8 +45,8 @@ def test_a_condition_that_no_message_can_meet_is_refused_and_a_configured_one_is
     assert isinstance(router.ask(AlterEndpoint, 1, conditional("large", "no_field = 3")), Refused)
 
 
-def test_the_attribute_of_the_endpoints_decides_and_any_synchronous_one_wins() -> None:
-    """REPL-2; without a secondary nothing is said to be on its way to one, and a synchronous message is acknowledged as
+def test_the_endpoint_attribute_decides_and_any_synchronous_endpoint_wins() -> None:
+    """REPL-2; without a standby nothing is reported as under way to one, and a synchronous message is acknowledged as
     degraded (REPL-8)."""
     router = Router(
         queue("none", "t.>"),
@@ -59,7 +59,7 @@ def test_the_attribute_of_the_endpoints_decides_and_any_synchronous_one_wins() -
     assert router.outcomes(1) == {1: OUTCOME_STORED, 2: OUTCOME_STORED, 3: OUTCOME_DEGRADED}
 
 
-def test_the_publishers_flag_decides_by_configuration() -> None:
+def test_the_publishers_flag_decides_if_configured() -> None:
     """REPL-2."""
     router = Router(queue("a", "t.>", replication="synchronous"), replicate_by="publisher")
     router.link(1)
@@ -68,7 +68,7 @@ def test_the_publishers_flag_decides_by_configuration() -> None:
     assert router.outcomes(1) == {1: OUTCOME_STORED, 2: OUTCOME_DEGRADED, 3: OUTCOME_STORED}
 
 
-def test_topics_decide_by_configuration() -> None:
+def test_topics_decide_if_configured() -> None:
     """REPL-2: a message on both is synchronous."""
     router = Router(
         queue("a", ">"), replicate_by="topic", synchronous_topics=("t.s.>",), asynchronous_topics=("t.>", "u.>")
@@ -81,7 +81,7 @@ def test_topics_decide_by_configuration() -> None:
         RouterConfig(name="r", synchronous_topics=("t.>",))
 
 
-def test_synchronous_messages_wait_for_the_secondary_and_are_delivered_meanwhile() -> None:
+def test_synchronous_messages_wait_for_the_standby_and_are_delivered_in_the_meantime() -> None:
     """REPL-3: acknowledgements wait, deliveries do not; a commit waits as well (REPL-10)."""
     router = Router(queue("now", "t.s", replication="synchronous"), queue("none", "t.n"))
     router.core.waits_for_secondary = True

@@ -1,4 +1,4 @@
-"""Authentication trailers: what is not authentic changes nothing and is counted."""
+"""Authentication trailers: packets that are not authentic change nothing and are counted."""
 
 import random
 from itertools import product
@@ -67,8 +67,8 @@ def contents(instructions: list[object]) -> list[bytes]:
     return [bytes(message.payload) for each in delivered for message in each.messages]
 
 
-def test_siphash_has_the_published_vectors() -> None:
-    """Of the reference implementation: the key is 00 to 0f, input n is the bytes 00 to n - 1."""
+def test_siphash_matches_the_published_vectors() -> None:
+    """Vectors of the reference implementation: the key is 00 to 0f, input n is the bytes 00 to n - 1."""
     key = bytes(range(16))
     assert siphash(b"", key).hex() == "a3817f04ba25a8e66df67214c7550293"
     assert siphash(b"\x00", key).hex() == "da87c1d86b99af44347659119b22fc45"
@@ -88,7 +88,7 @@ def test_tags_agree_with_an_independent_implementation(size: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "other"), [*product([56, 255, 256, 289, 1_024, 8_980], repeat=2)])
-def test_two_tags_at_once_are_those_of_each_packet(size: int, other: int) -> None:
+def test_a_pair_of_tags_equals_the_tags_of_each_packet(size: int, other: int) -> None:
     key, chance = bytes(range(100, 116)), random.Random(size * 10_000 + other)
     packets = chance.randbytes(size), chance.randbytes(other)
     expected = tuple(siphash_reference.packet_tag(each, key) for each in packets)
@@ -138,7 +138,7 @@ def _spoiled(datagram: bytes, at: int) -> bytes:
         (lambda packet: _spoiled(authentic(packet), len(packet) + TRAILER_SIZE - 1), Cause.FORGED),
     ],
 )
-def test_a_datagram_that_is_not_authentic_is_counted(make: object, cause: Cause, is_batch: bool) -> None:
+def test_a_packet_that_is_not_authentic_is_counted(make: object, cause: Cause, is_batch: bool) -> None:
     core = receiver()
     datagram = make(packets(1)[0])  # type: ignore[operator]
     event = DatagramsReceived(batch_of(datagram)) if is_batch else DatagramReceived(datagram, SOURCE)
@@ -149,7 +149,7 @@ def test_a_datagram_that_is_not_authentic_is_counted(make: object, cause: Cause,
 
 @pytest.mark.spec("AUTH-2")
 @pytest.mark.parametrize("epoch", [1, 4, 2**32 - 1])
-def test_epochs_that_nobody_vouches_for_are_refused(epoch: int) -> None:
+def test_epochs_without_a_registration_are_refused(epoch: int) -> None:
     core = receiver(scope(first=2, last=3))
     for vouched in (2, 3):
         answers = core.handle(DatagramReceived(authentic(packets(1, epoch=vouched)[0]), SOURCE), 0)
@@ -159,7 +159,7 @@ def test_epochs_that_nobody_vouches_for_are_refused(epoch: int) -> None:
 
 
 @pytest.mark.spec("AUTH-2")
-def test_a_key_is_good_for_the_publishers_of_its_scope_only() -> None:
+def test_a_key_is_valid_only_for_the_publishers_of_its_scope() -> None:
     other = AuthenticationScope("other", (NEXT_KEY,), NEXT_KEY.key_id, (VouchedPublisher(43, 1, 1),))
     core = receiver(scope(), other)
     stolen = packets(1)[0] + Authenticator([scope(NEXT_KEY)]).trailer(packets(1)[0])
@@ -181,7 +181,7 @@ def _any_datagram(chance: random.Random) -> bytes:
 
 @pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize("seed", range(200))
-def test_a_batch_admits_what_is_admitted_one_by_one(seed: int) -> None:
+def test_a_batch_accepts_the_same_packets_as_single_calls(seed: int) -> None:
     """Tags of neighbours are computed together."""
     chance = random.Random(seed)
     datagrams = [_any_datagram(chance) for _ in range(chance.randrange(1, 16))]
@@ -212,7 +212,7 @@ def test_forged_packets_between_authentic_ones_change_nothing(sequence: int) -> 
 
 
 @pytest.mark.spec("AUTH-1")
-def test_keys_overlap_when_they_change() -> None:
+def test_old_and_new_keys_are_valid_together_during_a_rotation() -> None:
     core = receiver(scope(KEY))
     authenticator = core.in_order.authenticator
     assert authenticator is not None
@@ -264,7 +264,7 @@ def sent(instructions: list[object]) -> list[bytes]:
 
 
 @pytest.mark.spec("AUTH-1")
-def test_publisher_and_receiver_agree_on_data_requests_repairs_and_goodbye() -> None:
+def test_publisher_and_receiver_exchange_data_requests_repairs_and_goodbye() -> None:
     publisher, core = authenticated_publisher(), receiver(join="start")
     datagrams = []
     for number in (1, 2, 3):
@@ -284,7 +284,7 @@ def test_publisher_and_receiver_agree_on_data_requests_repairs_and_goodbye() -> 
 
 
 @pytest.mark.spec("AUTH-1")
-def test_what_was_sent_before_there_was_a_key_is_repaired_when_there_is_one() -> None:
+def test_packets_sent_before_the_first_key_are_repaired_once_there_is_a_key() -> None:
     publisher = Publisher(PUBLISHER_ID, 1, PublisherConfig(), is_authenticated=True)
     core = receiver(join="start")
     first = sent(publisher.handle(Publish(GROUP, (OutgoingMessage("t", b"1"),)), 0))
@@ -297,13 +297,13 @@ def test_what_was_sent_before_there_was_a_key_is_repaired_when_there_is_one() ->
     assert contents(core.handle(DatagramsReceived(batch_of(*repairs)), MS)) == [b"1", b"2"]
 
 
-def test_a_packet_with_its_trailer_is_not_longer_than_configured() -> None:
+def test_a_packet_with_its_trailer_fits_the_configured_size() -> None:
     publisher = authenticated_publisher(packet_size_max=512)
     datagrams = sent(publisher.handle(Publish(GROUP, (OutgoingMessage("t", bytes(5_000)),)), 0))
     assert max(map(len, datagrams)) == 512
 
 
-def test_without_keys_trailers_are_taken_off_unchecked() -> None:
+def test_without_keys_trailers_are_removed_unchecked() -> None:
     core = Receiver(ReceiverConfig(), NoRandomness())
     one, two = (authentic(each) for each in packets(2))
     assert contents(core.handle(DatagramsReceived(batch_of(one)), 0)) == [b"1"]
@@ -329,7 +329,7 @@ def test_trusted_addresses_need_no_trailer(filter_address: tuple[str, int]) -> N
     assert source_key(("filter", 7)) == 0
 
 
-def test_a_batch_from_a_socket_knows_trusted_addresses_by_their_numbers() -> None:
+def test_a_batch_from_a_socket_identifies_trusted_addresses_by_their_numbers() -> None:
     """Numeric sources, as sockets give them, come in tests/integration/test_authentic_streams.py."""
     addresses = [(f"10.0.0.{number}", 1_000 + number) for number in range(1, 100)]
     authenticator = Authenticator([], trusted=dict.fromkeys(addresses, ()))
@@ -353,7 +353,7 @@ def test_a_store_keeps_trailers_beside_its_packets() -> None:
 
 @pytest.mark.parametrize("bytes_max", [4_000, 100_000])
 @pytest.mark.parametrize("seed", range(20))
-def test_packed_messages_have_the_trailers_of_single_packets(seed: int, bytes_max: int) -> None:
+def test_batch_packed_messages_have_the_trailers_of_single_packets(seed: int, bytes_max: int) -> None:
     """Trailers of neighbours are written together."""
     chance = random.Random(seed)
     store = PacketStore(64, bytes_max, has_trailers=True)

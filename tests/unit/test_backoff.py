@@ -1,4 +1,4 @@
-"""Pauses between attempts, and between the restarts of a node, in made-up time."""
+"""Pauses between connection attempts and between the restarts of a node, in virtual time."""
 
 import pytest
 
@@ -23,18 +23,18 @@ def pauses_ms(backoff: Backoff, count: int, *, is_absent: bool) -> list[int]:
     return [backoff.next_ns(is_absent=is_absent) // NS_PER_MS for _ in range(count)]
 
 
-def test_pauses_grow_up_to_a_maximum_that_is_small_where_nobody_listens() -> None:
+def test_pauses_grow_up_to_a_maximum_that_is_small_for_connection_refused() -> None:
     assert pauses_ms(Backoff(NoChance()), 6, is_absent=True) == [50, 100, 200, 400, 500, 500]
     assert pauses_ms(Backoff(NoChance()), 8, is_absent=False) == [50, 100, 200, 400, 800, 1_600, 2_000, 2_000]
 
 
-def test_success_begins_anew_and_so_does_another_kind_of_failure() -> None:
+def test_success_or_another_kind_of_failure_resets_the_pauses() -> None:
     backoff = Backoff(NoChance())
     pauses_ms(backoff, 20, is_absent=True)
     backoff.succeeded()
     assert pauses_ms(backoff, 2, is_absent=True) == [50, 100]
     pauses_ms(backoff, 20, is_absent=True)
-    assert pauses_ms(backoff, 2, is_absent=False) == [50, 100], "it listens again: it was refused once, not 22 times"
+    assert pauses_ms(backoff, 2, is_absent=False) == [50, 100], "the server listens again: one refusal, not 22"
 
 
 @pytest.mark.parametrize("is_absent", [True, False])
@@ -42,7 +42,7 @@ def test_constant_pauses_neither_grow_nor_vary(is_absent: bool) -> None:
     assert pauses_ms(Backoff(MostChance(), BackoffPolicy.constant(70)), 3, is_absent=is_absent) == [70, 70, 70]
 
 
-def test_chance_takes_its_share_and_no_more() -> None:
+def test_the_random_share_of_a_pause_is_bounded() -> None:
     policy = BackoffPolicy(base_ms=100, jitter=0.5, max_ms=1_000)
     assert pause_ns(policy, 1, NoChance()) == 100 * NS_PER_MS
     assert pause_ns(policy, 1, MostChance()) == pytest.approx(50 * NS_PER_MS, rel=1e-6)
@@ -53,13 +53,13 @@ def test_chance_takes_its_share_and_no_more() -> None:
     assert max(found) <= 800 * NS_PER_MS
 
 
-def test_a_maximum_below_the_first_pause_and_very_many_failures() -> None:
+def test_a_maximum_below_the_first_pause_and_many_failures_are_valid() -> None:
     policy = BackoffPolicy(base_ms=100, max_ms=10)
     assert pause_ns(policy, 1, NoChance()) == 10 * NS_PER_MS
     assert pause_ns(BackoffPolicy(), 10**9, NoChance()) == 2_000 * NS_PER_MS
 
 
-def test_an_error_says_whether_anybody_listens() -> None:
+def test_an_error_tells_whether_the_port_is_open() -> None:
     backoff = Backoff(NoChance())
     for _ in range(10):
         backoff.next_seconds(UnreachableError("refused"))
@@ -73,7 +73,7 @@ def test_an_error_says_whether_anybody_listens() -> None:
 # Restarts
 
 
-def test_a_steady_node_that_dies_is_started_again_at_once_however_often() -> None:
+def test_a_stable_node_that_dies_is_restarted_at_once_however_often() -> None:
     restarts, now = Restarts(), 0.0
     for _ in range(20):
         restarts.started()
@@ -82,7 +82,7 @@ def test_a_steady_node_that_dies_is_started_again_at_once_however_often() -> Non
         assert restarts.died(now) == now + RESTART_SECONDS[0]
 
 
-def test_a_node_that_does_not_stay_up_is_started_again_ever_more_seldom() -> None:
+def test_a_node_that_does_not_stay_up_is_restarted_with_growing_pauses() -> None:
     restarts = Restarts()
     pauses = []
     for now in range(0, 100 * (len(RESTART_SECONDS) + 2), 100):
@@ -108,15 +108,15 @@ def test_a_node_that_dies_every_six_seconds_is_restarted_more_slowly_and_is_fail
     assert pauses == pytest.approx(RESTART_SECONDS)
     assert "died 9 times without being ready for 60 s, restarted after 60 s" in restarts.describe()
     restarts.started()
-    assert not restarts.became_steady(now + STEADY_SECONDS), "it is not ready"
+    assert not restarts.became_steady(now + STEADY_SECONDS), "the node is not ready"
     restarts.ready(now)
     assert restarts.is_failing
     assert restarts.became_steady(now + STEADY_SECONDS)
     assert not restarts.is_failing
-    assert not restarts.became_steady(now + 2 * STEADY_SECONDS), "that is told once"
+    assert not restarts.became_steady(now + 2 * STEADY_SECONDS), "reported once"
 
 
-def test_kills_that_somebody_ordered_do_not_count() -> None:
+def test_ordered_kills_do_not_count_as_failures() -> None:
     restarts = Restarts()
     for now in range(0, 100, 10):
         restarts.started()
@@ -125,7 +125,7 @@ def test_kills_that_somebody_ordered_do_not_count() -> None:
     assert restarts.deaths == 0
 
 
-def test_a_node_that_dies_while_it_is_started_again_is_started_once_more() -> None:
+def test_a_node_that_dies_during_its_restart_is_restarted_once_more() -> None:
     restarts = Restarts()
     restarts.started()
     restarts.ready(0.0)
@@ -134,7 +134,7 @@ def test_a_node_that_dies_while_it_is_started_again_is_started_once_more() -> No
     assert restarts.died(100.5) == pytest.approx(100.5 + RESTART_SECONDS[1])
 
 
-def test_a_node_that_never_came_up_is_not_started_again() -> None:
+def test_a_node_that_never_started_is_not_restarted() -> None:
     restarts = Restarts()
     restarts.started()
     assert restarts.died(1.0) is None

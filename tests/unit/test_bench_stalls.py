@@ -1,4 +1,4 @@
-"""How the bench determines how long a client of a failed node received nothing."""
+"""The bench's measure of how long a client of a failed node received nothing."""
 
 import pytest
 
@@ -18,13 +18,13 @@ def test_a_stall_is_the_longest_silence_after_the_fault() -> None:
     assert heard_at(9.0, 12.0, 12.01).stall(10.0, BACK_AT) == pytest.approx(2.0)
 
 
-def test_a_client_that_received_nothing_since_the_node_was_back_is_still_stalled() -> None:
+def test_a_client_without_messages_since_the_recovery_is_still_stalled() -> None:
     assert heard_at(9.0, 10.01, 10.02).stall(10.0, BACK_AT) is None
     assert heard_at().stall(10.0, BACK_AT) is None
     assert heard_at(BACK_AT).stall(10.0, BACK_AT) is None
 
 
-def test_receive_times_before_a_query_are_forgotten() -> None:
+def test_receive_times_before_the_query_are_dropped() -> None:
     heard = heard_at(9.0, 12.0)
     heard.forget()
     assert len(heard) == 0

@@ -1,4 +1,4 @@
-"""Which messages wait for further messages: Burst's decisions, with the time as an argument."""
+"""Burst decides which messages wait for further messages; the time is an argument."""
 
 import pytest
 
@@ -9,7 +9,7 @@ CALL_NS = 300
 
 
 def call(burst: Burst, now_ns: int) -> bool:
-    """A call that publishes, of CALL_NS; True if its message may wait."""
+    """A call that publishes and lasts CALL_NS; True if its message may wait."""
     waits = burst.takes(now_ns)
     burst.returns(now_ns + CALL_NS)
     return waits
@@ -29,7 +29,7 @@ def test_messages_wait_after_several_calls_back_to_back() -> None:
     assert waits == [False] * (1 + JOINED_AFTER) + [True] * (JOINED_AFTER - 1)
 
 
-def test_a_sender_that_does_something_else_between_two_messages_has_no_burst() -> None:
+def test_other_work_between_two_messages_ends_the_burst() -> None:
     assert not any(calls(Burst(LINGER_NS), 10**9, 1_000, BACK_TO_BACK_NS + 1))
 
 
@@ -45,7 +45,7 @@ def test_without_linger_no_message_waits() -> None:
 
 
 @pytest.mark.parametrize("start_ns", [0, 2**61])
-def test_a_clock_that_stands_still_is_back_to_back(start_ns: int) -> None:
+def test_a_clock_that_stands_still_counts_as_back_to_back(start_ns: int) -> None:
     burst = Burst(LINGER_NS)
     burst.returns(start_ns)
     assert [burst.takes(start_ns) for _ in range(JOINED_AFTER + 1)] == [False] * JOINED_AFTER + [True]

@@ -1,4 +1,4 @@
-"""Trading calendars: which date a moment belongs to, in the venue's time zone, and when the sessions of a date are."""
+"""Trading calendars: the date of a moment in the venue's time zone, and the session times of a date."""
 
 from collections.abc import Callable
 from datetime import date, datetime
@@ -39,7 +39,7 @@ def at(text: str, zone: str = "America/New_York") -> int:
         ("2026-01-16T22:00", date(2026, 1, 20)),  # a weekend and a holiday follow
         ("2026-12-24T12:00", date(2026, 12, 24)),
         ("2026-12-25T12:00", date(2026, 12, 28)),
-        ("2026-03-08T23:00", date(2026, 3, 9)),  # summer time began that day
+        ("2026-03-08T23:00", date(2026, 3, 9)),  # daylight saving time began that day
     ],
 )
 def test_a_moment_belongs_to_a_trading_date_of_new_york(moment: str, expected: date) -> None:
@@ -47,8 +47,8 @@ def test_a_moment_belongs_to_a_trading_date_of_new_york(moment: str, expected: d
 
 
 @pytest.mark.spec("DAY-2")
-def test_the_host_s_time_zone_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 21:30 in New York it is the next date in UTC, and two dates on in Auckland on some days."""
+def test_the_time_zone_of_the_host_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 21:30 in New York the date in UTC is the next one, and on some days in Auckland the one after."""
     moment = at("2026-01-29T20:30")
     for zone in ("UTC", "Pacific/Auckland", "Pacific/Honolulu"):
         monkeypatch.setenv("TZ", zone)
@@ -56,7 +56,7 @@ def test_the_host_s_time_zone_does_not_matter(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.spec("DAY-2")
-def test_hours_follow_early_closes_and_summer_time() -> None:
+def test_hours_follow_early_closes_and_daylight_saving_time() -> None:
     usual, early = US.hours(date(2026, 11, 25)), US.hours(date(2026, 11, 27))
     assert usual is not None
     assert early is not None
@@ -79,7 +79,7 @@ def test_a_day_ends_when_the_next_one_begins() -> None:
     assert (every.trading_date(end_ns - 1), every.trading_date(end_ns)) == (date(2026, 1, 31), date(2026, 2, 1))
 
 
-def test_a_session_that_opens_the_evening_before() -> None:
+def test_a_session_can_open_on_the_evening_before() -> None:
     futures = TradingCalendar.parse(CHICAGO)
     assert futures.trading_date(at("2026-02-01T17:00", "America/Chicago")) == date(2026, 2, 2)
     assert futures.trading_date(at("2026-02-02T15:59", "America/Chicago")) == date(2026, 2, 2)
@@ -92,7 +92,7 @@ def test_a_session_that_opens_the_evening_before() -> None:
     )
 
 
-def test_venues_share_a_calendar_and_others_trade_every_day() -> None:
+def test_venues_share_a_calendar_and_other_venues_trade_every_day() -> None:
     assert {TradingCalendar.of_venue(venue).name for venue in ("XNAS", "XBOS", "XPSX", "IEXG")} == {"us-equities"}
     other = TradingCalendar.of_venue("XXXX", "Europe/Berlin")
     assert other.trading_date(at("2026-01-31T23:30", "Europe/Berlin")) == date(2026, 1, 31)
@@ -102,7 +102,7 @@ def test_venues_share_a_calendar_and_others_trade_every_day() -> None:
     assert not TradingCalendar.parse(CHICAGO).is_fallback
 
 
-def test_shipped_holidays_are_trading_days_otherwise() -> None:
+def test_shipped_holidays_fall_on_weekdays() -> None:
     """A holiday on a weekend would be a mistake in the table."""
     for calendar in shipped_calendars().values():
         document = calendar.document
@@ -112,11 +112,11 @@ def test_shipped_holidays_are_trading_days_otherwise() -> None:
             assert calendar.lists(day), day
         assert len(set(document.holidays)) == len(document.holidays)
     assert not US.lists(date(2099, 1, 1))
-    assert US.is_trading_date(date(2099, 1, 1)), "beyond the years that are listed, only weekends are known"
+    assert US.is_trading_date(date(2099, 1, 1)), "beyond the listed years only weekends are known"
 
 
 @pytest.mark.spec("DAY-2")
-def test_a_date_beyond_the_listed_years_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_date_beyond_the_listed_years_causes_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     def warned(ask: Callable[[TradingCalendar], object]) -> list[dict[str, str]]:
         caplog.clear()
         ask(TradingCalendar(US.document))
@@ -140,7 +140,7 @@ def test_a_date_beyond_the_listed_years_is_warned_of_once(caplog: pytest.LogCapt
     assert len(warned(lambda calendar: calendar.trading_date(at("2012-06-21T12:00")))) == 1
     caplog.clear()
     TradingCalendar.parse(CHICAGO).next_date(date(2099, 1, 1))
-    assert not caplog.records, "a calendar without years claims none"
+    assert not caplog.records, "a calendar without years has no listed range"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_date_beyond_the_listed_years_is_warned_of_once(caplog: pytest.LogCapt
         ('open = "late"', "open"),
     ],
 )
-def test_a_wrong_calendar_is_refused(text: str, expected: str) -> None:
+def test_an_invalid_calendar_is_refused(text: str, expected: str) -> None:
     zone = "" if "timezone" in text else 'timezone = "UTC"\n'
     with pytest.raises(ConfigurationError, match=expected):
         TradingCalendar.parse(f'name = "mine"\n{zone}{text}')
@@ -169,10 +169,10 @@ def test_a_calendar_without_trading_dates_is_refused() -> None:
 
 
 @pytest.mark.spec("DAY-2")
-def test_a_trading_date_begins_where_the_one_before_it_ends() -> None:
+def test_a_trading_date_begins_where_the_previous_one_ends() -> None:
     assert US.bounds_ns(date(2026, 1, 30)) == (at("2026-01-29T21:00"), at("2026-01-30T21:00"))
     assert US.bounds_ns(date(2026, 1, 20)) == (at("2026-01-16T21:00"), at("2026-01-20T21:00")), "over a long weekend"
-    assert US.bounds_ns(date(2026, 1, 17)) == (at("2026-01-16T21:00"), at("2026-01-17T21:00")), "a Saturday"
+    assert US.bounds_ns(date(2026, 1, 17)) == (at("2026-01-16T21:00"), at("2026-01-17T21:00")), "Saturday"
     for moment in ("2026-01-16T21:00", "2026-01-19T12:00", "2026-01-20T20:59"):
         begin_ns, end_ns = US.bounds_ns(US.trading_date(at(moment)))
         assert begin_ns <= at(moment) < end_ns

@@ -1,4 +1,4 @@
-"""The records of a capture, and what replay makes of them."""
+"""Capture records, and their replay."""
 
 import pytest
 
@@ -14,7 +14,7 @@ GROUP = 0xEF010101
 
 
 def packets(packer: Packer, *payloads: bytes) -> list[bytes]:
-    """The packets of messages, each flushed on its own."""
+    """The packets of these messages, each message flushed separately."""
     made = []
     for payload in payloads:
         made += packer.add("a.b", payload)
@@ -32,7 +32,7 @@ def delivered(answers: list[Deliver | LossReceipt]) -> list[bytes]:
     return [bytes(message.payload) for each in answers if isinstance(each, Deliver) for message in each.messages]
 
 
-def test_a_loss_is_in_its_place() -> None:
+def test_a_loss_is_reported_in_its_position() -> None:
     one, _, three = packets(Packer(7, GROUP, 1), b"1", b"2", b"3")
     answers = story([one, encode_gone(7, GROUP, 1, [(2, 2)]), three])
     assert [type(each) for each in answers] == [Deliver, LossReceipt, Deliver]
@@ -41,7 +41,7 @@ def test_a_loss_is_in_its_place() -> None:
     assert delivered(answers) == [b"1", b"3"]
 
 
-def test_fragments_are_put_together() -> None:
+def test_fragments_are_reassembled() -> None:
     whole = packets(Packer(7, GROUP, 1), b"x" * 5_000, b"y")
     assert len(whole) > 3
     assert delivered(story(whole)) == [b"x" * 5_000, b"y"]
@@ -67,14 +67,14 @@ def test_streams_and_epochs_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not a packet" * 10, encode_nack(7, GROUP, 1, [(1, 1)])])
-def test_a_journal_of_something_else_is_refused(content: bytes) -> None:
+def test_a_journal_with_other_content_is_refused(content: bytes) -> None:
     with pytest.raises(PacketError) as error:
         story([*packets(Packer(7, GROUP, 1), b"1"), content])
     assert error.value.where == "record 2"
 
 
-def test_a_receiver_gives_every_packet_as_it_came() -> None:
-    """In order, too early, and cut into fragments: whichever way a packet takes, its bytes and its time are there."""
+def test_a_receiver_captures_every_packet_unchanged() -> None:
+    """In order, too early, and fragmented: on every path, the bytes and the receive time are recorded."""
     whole = packets(Packer(7, GROUP, 1), b"1", b"2", b"3", b"4", b"x" * 5_000, b"5", b"6", b"7")
     order = [0, 1, 2, 4, 3, *range(5, len(whole))]
     receiver = Receiver(ReceiverConfig(), SystemRandomness())

@@ -1,4 +1,4 @@
-"""`penstock journal`: what it shows, and how it fails."""
+"""`penstock journal`: output and errors."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Text, bytes, a packet with a quote, and one without messages, over several segments."""
+    """Text, bytes, a packet with a quote, and one without messages, across several segments."""
     path = tmp_path_factory.mktemp("journals") / "journal"
     quote = shipped("quote")
     packer = Packer(7, 0xEF010203, 1)
@@ -86,7 +86,7 @@ def test_cat_writes_json(path: Path) -> None:
         (("--from", "3", "--count", "2"), [3, 4]),
     ],
 )
-def test_cat_from_a_place(path: Path, options: tuple[str, ...], expected: list[int]) -> None:
+def test_cat_starts_at_a_given_position(path: Path, options: tuple[str, ...], expected: list[int]) -> None:
     result = run("cat", path, "--json", *options)
     assert [json.loads(line)["sequence"] for line in result.stdout.splitlines()] == expected
 
@@ -142,7 +142,7 @@ def test_verify(path: Path) -> None:
     assert result.stdout.startswith("12 good records in ")
 
 
-def test_verify_names_the_damage_and_goes_on(tmp_path: Path) -> None:
+def test_verify_names_the_damage_and_continues(tmp_path: Path) -> None:
     write(tmp_path / "journal", [bytes(1_000)] * 9)
     first, second, _ = segments(tmp_path / "journal")
     for segment in (first, second):
@@ -173,13 +173,13 @@ def test_verify_names_the_damage_and_goes_on(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes_are_explained(arguments: tuple[str, ...], expected: str) -> None:
+def test_errors_explain_what_to_do(arguments: tuple[str, ...], expected: str) -> None:
     result = run(*arguments)
     assert result.returncode == 1
     assert result.stderr.startswith(expected)
 
 
-def test_no_longer_kept(path: Path, tmp_path: Path) -> None:
+def test_removed_records_are_reported_as_no_longer_kept(path: Path, tmp_path: Path) -> None:
     for segment in segments(path)[1:]:
         (tmp_path / segment.name).write_bytes(segment.read_bytes())
     result = run("cat", tmp_path, "--from", "1")
@@ -187,7 +187,7 @@ def test_no_longer_kept(path: Path, tmp_path: Path) -> None:
     assert "error [journal-gone]" in result.stderr
 
 
-def test_nothing_in_a_record_reaches_the_terminal_as_a_control_sequence(tmp_path: Path) -> None:
+def test_control_characters_in_a_record_are_escaped_in_the_terminal(tmp_path: Path) -> None:
     quote = shipped("quote")
     packer = Packer(7, 0xEF010203, 1)
     packer.add("a.\x1b]0;owned\x07\x9b2J", b"text \x1b[2J \x9b\x7f")
@@ -202,7 +202,7 @@ def test_nothing_in_a_record_reaches_the_terminal_as_a_control_sequence(tmp_path
 
 
 @pytest.mark.parametrize("command", ["ls", "cat", "verify"])
-def test_a_directory_without_a_journal_is_not_an_empty_one(tmp_path: Path, command: str) -> None:
+def test_a_directory_without_a_journal_is_not_an_empty_journal(tmp_path: Path, command: str) -> None:
     result = run(command, tmp_path)
     assert result.returncode == 1
     assert "contains no journal" in result.stderr

@@ -25,7 +25,7 @@ def run(*arguments: str) -> str:
 
 
 def refusal(*arguments: str) -> str:
-    """What main() writes as one line."""
+    """The output of main() for an error, which is one line."""
     with pytest.raises(PenstockError) as caught:
         runner.invoke(app, list(arguments), catch_exceptions=False)
     return str(caught.value)
@@ -77,7 +77,7 @@ def test_the_table_shows_padding_room_values_and_bits(tmp_path: Path) -> None:
     ]
 
 
-def test_an_unknown_form_is_refused_with_those_there_are() -> None:
+def test_an_unknown_format_is_refused_with_the_list_of_formats() -> None:
     outcome = runner.invoke(app, ["show", "quote", "--as", "xml"])
     assert outcome.exit_code == 2
     assert "'--as': 'xml' must be one of: table, arrow, spark, json, numpy" in outcome.stderr
@@ -87,7 +87,7 @@ def test_a_shipped_model_can_be_checked_by_name() -> None:
     assert run("check", "trade") == "trade version 1: 11 fields, 72 bytes\n"
 
 
-def test_an_id_of_a_shipped_model_is_worth_a_warning(tmp_path: Path) -> None:
+def test_an_id_of_a_shipped_model_causes_a_warning(tmp_path: Path) -> None:
     document = tmp_path / "mine.toml"
     document.write_text(VERSION_1.replace("id = 9", "id = 2"))
     assert run("check", str(document)).splitlines()[1:] == [
@@ -101,11 +101,11 @@ def test_the_json_form_is_the_layout() -> None:
     assert layout["fields"][0]["name"] == "symbol"
 
 
-def test_a_path_can_be_shown_too() -> None:
+def test_a_document_can_be_shown_by_its_path() -> None:
     assert "bid_price" in run("show", str(DIRECTORY / "quote.toml"))
 
 
-def test_a_good_document_passes(tmp_path: Path) -> None:
+def test_a_valid_document_passes(tmp_path: Path) -> None:
     older, newer = tmp_path / "older.toml", tmp_path / "newer.toml"
     older.write_text(VERSION_1)
     newer.write_text(VERSION_1.replace("version = 1", "version = 2") + '[[field]]\nname="b"\ntype="i8"\nsince=2\n')
@@ -113,7 +113,7 @@ def test_a_good_document_passes(tmp_path: Path) -> None:
     assert "readable by version 1" in run("check", str(newer), "--against", str(older))
 
 
-def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+def test_errors_are_reported_in_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text(VERSION_1.replace("i64", "i65"))
     message = refusal("check", str(broken))
@@ -139,7 +139,7 @@ def test_an_incompatible_version_is_refused(tmp_path: Path) -> None:
     assert "type of field 'a' changed from i64 to i32" in message
 
 
-def test_a_changed_document_with_the_same_version_is_refused(tmp_path: Path) -> None:
+def test_a_changed_document_with_an_unchanged_version_is_refused(tmp_path: Path) -> None:
     older, newer = tmp_path / "older.toml", tmp_path / "newer.toml"
     older.write_text(VERSION_1)
     newer.write_text(VERSION_1 + 'conflate = "sum"\n')

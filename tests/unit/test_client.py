@@ -1,4 +1,4 @@
-"""Parts of the client that need no plant: models and the gate."""
+"""Parts of the client that work without a plant: models and the gate."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def spread(version: int = 1, payload: bytes = WIDTH_7) -> PacketMessage:
 
 
 @pytest.mark.spec("ADM-6")
-def test_a_model_is_asked_for_once() -> None:
+def test_a_model_is_requested_once() -> None:
     asked = []
 
     def ask(model_id: int, version: int) -> MessageModel:
@@ -52,7 +52,7 @@ def test_a_model_is_asked_for_once() -> None:
 
 
 @pytest.mark.spec("ADM-6")
-def test_a_newer_version_is_asked_for_and_read_by_the_older_one_meanwhile() -> None:
+def test_a_newer_version_is_requested_and_the_older_one_reads_its_messages_until_then() -> None:
     known = [MessageModel.parse(SPREAD)]
     models = Models(lambda model_id, version: known[-1])
     models.read(spread())
@@ -66,7 +66,7 @@ def test_a_newer_version_is_asked_for_and_read_by_the_older_one_meanwhile() -> N
 
 
 @pytest.mark.spec("ADM-6")
-def test_a_model_in_band_is_taken_unless_it_contradicts() -> None:
+def test_a_model_in_band_is_accepted_unless_it_contradicts() -> None:
     models, counters = Models(nobody), Counters("client")
     gate = Gate([">"], None, models, counters)
     gate.allow(Entitlement([Grant(">", "receive")]), 0)
@@ -78,14 +78,14 @@ def test_a_model_in_band_is_taken_unless_it_contradicts() -> None:
     assert models.read(spread()).width == 7  # type: ignore[union-attr]
 
 
-def test_a_record_that_is_too_short_is_no_message() -> None:
+def test_a_record_that_is_too_short_is_invalid() -> None:
     models = Models(lambda model_id, version: MessageModel.parse(SPREAD))
     with pytest.raises(ModelError):
         models.read(spread(1, b"1234"))
 
 
 @pytest.mark.spec("SUB-4")
-def test_the_gate_knows_delays() -> None:
+def test_the_gate_applies_delays() -> None:
     counters = Counters("client")
     gate = Gate(["md.>", "!md.us.>"], None, Models(nobody), counters)
     gate.allow(Entitlement([Grant("md.uk.>", "receive", 900), Grant("md.us.>", "receive")]), 0)
@@ -95,12 +95,12 @@ def test_the_gate_knows_delays() -> None:
     gate.want(["md.>"])
     gate.allow(Entitlement([Grant("md.uk.>", "receive", 900), Grant("md.us.>", "receive")]), 900)
     assert gate.passes(PacketMessage("md.uk.x", b"", QUOTE.id, 1))
-    assert not gate.passes(PacketMessage("md.us.x", b"", QUOTE.id, 1))  # it comes without a delay elsewhere
+    assert not gate.passes(PacketMessage("md.us.x", b"", QUOTE.id, 1))  # another grant has no delay
     assert counters.by_cause("messages_dropped") == {Cause.REFUSED: 1}
 
 
 @pytest.mark.spec("ADM-7", "SUB-4")
-def test_by_multicast_a_sealed_stream_has_nothing_open() -> None:
+def test_a_sealed_multicast_stream_delivers_no_unsealed_message() -> None:
     models, counters = Models(nobody), Counters("client")
     gate = Gate([">"], None, models, counters)
     gate.allow(Entitlement([Grant(">", "receive")]), 0)
@@ -125,7 +125,7 @@ def test_a_batch_of_several_models_names_them() -> None:
     assert batch.arrow(QUOTE).num_rows == 2
 
 
-def test_importing_the_package_loads_nothing_of_the_client(project: Path) -> None:
+def test_importing_the_package_loads_no_client_module(project: Path) -> None:
     script = "import penstock, sys; assert 'penstock.client' not in sys.modules and 'numpy' not in sys.modules;"
     script += "penstock.connect; assert 'penstock.client' in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=project, timeout=60)

@@ -47,14 +47,14 @@ def context_of(admin: Admin, adopted: list[Any]) -> ClientContext:
     )
 
 
-def test_what_is_opened_is_adopted() -> None:
+def test_an_opened_client_is_adopted() -> None:
     admin, adopted = Admin(), []
     assert context_of(admin, adopted).open(("a",), lambda brokered: brokered.token * 2, send=("b",)) == "tt"
     assert adopted == [("t", "tt")]
     assert admin.calls == [("subscribe", ("a",), ("b",))]
 
 
-def test_a_token_is_given_back_if_nothing_was_opened() -> None:
+def test_a_token_is_released_if_the_open_fails() -> None:
     admin, adopted = Admin(), []
 
     def failing(brokered: Brokered) -> None:
@@ -66,7 +66,7 @@ def test_a_token_is_given_back_if_nothing_was_opened() -> None:
     assert admin.calls[-1] == ("cancel", "7")
 
 
-def test_each_party_has_a_name_of_its_own() -> None:
+def test_each_party_has_its_own_name() -> None:
     context = context_of(Admin(), [])
     first, second = context.new_party(), context.new_party()
     assert first != second

@@ -1,4 +1,4 @@
-"""Conditions on the data of a distribution node: conditions that cannot be met are refused without a request."""
+"""Conditions on the data of a distribution node: impossible conditions are refused without a request."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from penstock.security.core.brokering import Brokered, BrokeredStream, ModelRefe
 
 
 def known(model_id: int, version: int) -> MessageModel:
-    """What an administration server answers."""
+    """An administration server's answer."""
     return next(model for model in map(shipped, shipped_names()) if model.id == model_id)
 
 
@@ -42,12 +42,12 @@ def consumers() -> NodeConsumers:
 
 
 @pytest.mark.parametrize("where", ["bid_price > 100", "symbol = 'IBM' and ask_size >= 10"])
-def test_a_condition_that_a_feeds_model_can_meet_is_taken(consumers: NodeConsumers, where: str) -> None:
+def test_a_condition_on_a_field_of_a_feeds_model_is_accepted(consumers: NodeConsumers, where: str) -> None:
     consumers._check_condition(where, brokered("trade", "quote"))
 
 
-def test_a_condition_that_only_a_derived_view_can_meet_is_taken(consumers: NodeConsumers) -> None:
-    """Views are items of a node of which no feed says anything."""
+def test_a_condition_on_a_field_of_a_derived_view_is_accepted(consumers: NodeConsumers) -> None:
+    """Views are items of a node that no feed declares."""
     field = next(
         field.name
         for field in shipped("day_statistics").fields
@@ -57,6 +57,6 @@ def test_a_condition_that_only_a_derived_view_can_meet_is_taken(consumers: NodeC
 
 
 @pytest.mark.parametrize("where", ["no_such_field > 1", "bid_price >", "bid_price like 5"])
-def test_one_that_nothing_can_meet_is_refused(consumers: NodeConsumers, where: str) -> None:
+def test_a_condition_on_an_unknown_field_is_refused(consumers: NodeConsumers, where: str) -> None:
     with pytest.raises(FilterExpressionError):
         consumers._check_condition(where, brokered("quote", "trade"))

@@ -1,4 +1,4 @@
-"""The packet format: its layout, accepted packets, and refused ones with their causes."""
+"""The packet format: its layout, accepted packets, and refused packets with their causes."""
 
 import gc
 import struct
@@ -47,7 +47,7 @@ def cause_of(data: bytes) -> str:
 
 
 def header(kind: int = 1, count: int = 0, body: bytes = b"", extensions_size: int = 0, publisher_id: int = 1) -> bytes:
-    """A packet with any body and a good checksum."""
+    """A packet with any body and a valid checksum."""
     start = struct.pack("<HBBHHII", 0x5350, 1, kind, 0, count, 48 + len(body), 0)
     rest = struct.pack("<QIIQIHH", publisher_id, 2, 3, 4, 0, extensions_size, 0)
     return with_checksum(start + rest + body)
@@ -58,18 +58,18 @@ def message(flags: int = 0, topic: bytes = b"t", content: bytes = b"", extension
     return head + extensions + topic + bytes(-len(topic) % 8) + content + bytes(-len(content) % 8)
 
 
-def test_a_packet_in_a_cycle_releases_its_buffer_before_the_buffers_owner_goes(packet: bytes) -> None:
+def test_a_packet_in_a_cycle_releases_its_buffer_before_the_buffers_owner_is_released(packet: bytes) -> None:
     data = bytearray(packet)
     cycle: list[object] = [decode(data)]
     cycle.append(cycle)
     del cycle
     gc.collect()
-    data.extend(b"x")  # nobody holds it any more
+    data.extend(b"x")  # no references remain
 
 
 class TestLayout:
     @pytest.mark.spec("FILT-1")
-    def test_packet_header_fields_follow_each_other(self) -> None:
+    def test_packet_header_fields_are_contiguous(self) -> None:
         fields = [
             ("MAGIC", 2),
             ("VERSION", 1),
@@ -89,7 +89,7 @@ class TestLayout:
         assert self.offsets("PACKET", fields) == _codec.PACKET_HEADER_SIZE == 48
 
     @pytest.mark.spec("FILT-1")
-    def test_message_header_fields_follow_each_other(self) -> None:
+    def test_message_header_fields_are_contiguous(self) -> None:
         fields = [
             ("FLAGS", 2),
             ("TOPIC_SIZE", 2),
@@ -101,11 +101,11 @@ class TestLayout:
         ]
         assert self.offsets("MESSAGE", fields) == _codec.MESSAGE_HEADER_SIZE == 16
 
-    def test_extension_and_range_fields_follow_each_other(self) -> None:
+    def test_extension_and_range_fields_are_contiguous(self) -> None:
         assert self.offsets("EXTENSION", [("TYPE", 2), ("SIZE", 2)]) == _codec.EXTENSION_HEADER_SIZE == 4
         assert self.offsets("RANGE", [("FIRST", 8), ("LAST", 8)]) == _codec.RANGE_SIZE == 16
 
-    def test_the_vocabulary_has_its_numbers(self) -> None:
+    def test_constants_have_their_documented_values(self) -> None:
         assert struct.pack("<H", _codec.PACKET_MAGIC) == b"PS"
         assert _codec.PACKET_VERSION == 1
         assert [*map(int, Kind)] == [1, 2, 3]
@@ -136,13 +136,13 @@ class TestBadPackets:
         for size in range(len(packet)):
             assert cause_of(packet[:size]) == (Cause.FOREIGN if size < 48 else Cause.TRUNCATED), size
 
-    def test_every_truncation_with_size_and_checksum_made_to_fit(self, packet: bytes) -> None:
+    def test_every_truncation_with_adjusted_size_and_checksum_is_refused(self, packet: bytes) -> None:
         for size in range(48, len(packet)):
             cut = with_checksum(packet[:8] + struct.pack("<I", size) + packet[12:size])
             assert cause_of(cut) == Cause.LENGTH, size
 
     @pytest.mark.parametrize("trailing", [b"\0", b"\0" * 8, b"PS" * 100])
-    def test_trailing_bytes(self, packet: bytes, trailing: bytes) -> None:
+    def test_trailing_bytes_are_refused(self, packet: bytes, trailing: bytes) -> None:
         assert cause_of(packet + trailing) == Cause.LENGTH
         size = struct.pack("<I", len(packet + trailing))
         assert cause_of(with_checksum(packet[:8] + size + packet[12:] + trailing)) == Cause.LENGTH
@@ -162,7 +162,7 @@ class TestBadPackets:
                 else:
                     assert cause == Cause.CHECKSUM
 
-    def test_checking_order(self) -> None:
+    def test_checks_have_a_documented_order(self) -> None:
         """Each packet has the fault of its line and of all lines below."""
         contents = header(kind=1, count=9, publisher_id=0)
         kind = header(kind=4, count=9, publisher_id=0)
@@ -180,15 +180,15 @@ class TestBadPackets:
         ]
 
     @pytest.mark.parametrize("size", [0, 47, PACKET_SIZE_MAX + 1, 2**32 - 1])
-    def test_packet_sizes_that_cannot_be(self, size: int) -> None:
+    def test_impossible_packet_sizes_are_refused(self, size: int) -> None:
         data = header()
         assert cause_of(data[:8] + struct.pack("<I", size) + data[12:]) == Cause.LENGTH
 
-    def test_a_datagram_longer_than_any_packet(self) -> None:
+    def test_a_datagram_longer_than_any_packet_is_refused(self) -> None:
         assert cause_of(header(body=bytes(PACKET_SIZE_MAX))) == Cause.LENGTH
 
     @pytest.mark.parametrize("kind", [0, 4, 255])
-    def test_unknown_kinds(self, kind: int) -> None:
+    def test_unknown_kinds_are_refused(self, kind: int) -> None:
         assert cause_of(header(kind=kind)) == Cause.KIND
 
     @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ class TestBadPackets:
             header(kind=3, count=2, body=struct.pack("<QQ", 1, 2)),
         ],
     )
-    def test_contents_that_cannot_be(self, data: bytes) -> None:
+    def test_impossible_contents_are_refused(self, data: bytes) -> None:
         assert cause_of(data) == Cause.LENGTH
 
     @pytest.mark.parametrize(
@@ -237,17 +237,17 @@ class TestBadPackets:
             *(b"\xf5\x80\x80\x80", b"\xff", b"12345678\xe2\x82", b"\xe2\x82\x41", b"\xf0\x9f\x98\x41"),
         ],
     )
-    def test_topics_that_are_no_text(self, topic: bytes) -> None:
+    def test_topics_that_are_not_text_are_refused(self, topic: bytes) -> None:
         assert cause_of(header(count=1, body=message(topic=topic))) == Cause.LENGTH
         with pytest.raises(LocalProtocolError):
             Packer(*STREAM).add(topic, b"")
 
-    def test_a_topic_does_not_go_on_in_its_padding(self) -> None:
+    def test_padding_is_not_part_of_the_topic(self) -> None:
         data = bytearray(header(count=1, body=message(topic="€".encode())))
         struct.pack_into("<H", data, 50, 2)
         assert cause_of(with_checksum(bytes(data))) == Cause.LENGTH
 
-    def test_the_error_names_the_place(self) -> None:
+    def test_the_error_names_the_position(self) -> None:
         with pytest.raises(PacketError, match="byte 6:"):
             decode(header(count=65_535, body=message()))
         with pytest.raises(PacketError, match="byte 72"):
@@ -255,7 +255,7 @@ class TestBadPackets:
 
 
 class TestDecode:
-    def test_reads_what_was_packed(self, packet: bytes) -> None:
+    def test_a_packed_packet_is_decoded_unchanged(self, packet: bytes) -> None:
         decoded = decode(packet)
         assert (decoded.kind, decoded.flags, decoded.sequence, decoded.gap, decoded.size) == (1, 0, 1, 0, len(packet))
         assert (decoded.publisher_id, decoded.group, decoded.epoch) == STREAM
@@ -268,7 +268,7 @@ class TestDecode:
         assert "sequence=1" in repr(decoded)
         assert "md.a" in repr(decoded[0])
 
-    def test_is_a_sequence_of_messages(self, packet: bytes) -> None:
+    def test_a_packet_is_a_sequence_of_messages(self, packet: bytes) -> None:
         decoded = decode(packet)
         assert len(decoded) == 2
         assert decoded[-1].topic == decoded[1].topic == "md.b"
@@ -276,7 +276,7 @@ class TestDecode:
             with pytest.raises(IndexError):
                 decoded[index]
 
-    def test_payloads_are_read_in_place_and_aligned(self, packet: bytes) -> None:
+    def test_payloads_are_aligned_views_into_the_packet(self, packet: bytes) -> None:
         buffer = bytearray(packet)
         decoded = decode(buffer)
         payload = decoded[1].payload
@@ -285,20 +285,20 @@ class TestDecode:
         assert payload.readonly
         assert packet.index(b"second") % 8 == packet.index(b"first") % 8 == 0
 
-    def test_payloads_outlive_the_packet_and_hold_the_buffer(self, packet: bytes) -> None:
+    def test_payloads_outlive_the_packet_and_keep_the_buffer_alive(self, packet: bytes) -> None:
         buffer = bytearray(packet)
         payload = decode(buffer)[0].payload
         with pytest.raises(BufferError):
             buffer.clear()
         assert bytes(payload) == b"first"
 
-    def test_releasing_the_data_leaves_the_packet_whole(self, packet: bytes) -> None:
+    def test_releasing_the_data_leaves_the_packet_usable(self, packet: bytes) -> None:
         decoded = decode(bytearray(packet))
         assert decoded.data == packet
         decoded.data.release()
         assert decoded[0].topic == "md.a"
 
-    def test_reads_any_kind_of_buffer(self, packet: bytes) -> None:
+    def test_any_kind_of_buffer_is_accepted(self, packet: bytes) -> None:
         words = memoryview(bytearray(packet)).cast("I")
         assert [m.topic for m in decode(words)] == ["md.a", "md.b"]
         assert [m.topic for m in decode(memoryview(b"x" + packet)[1:])] == ["md.a", "md.b"]
@@ -322,7 +322,7 @@ class TestDecode:
         decoded = decode(with_checksum(bytes(data)))
         assert (decoded[0].topic, bytes(decoded[0].payload)) == ("t", b"c")
 
-    def test_a_reassembled_message_is_made_from_its_parts(self) -> None:
+    def test_a_reassembled_message_equals_its_parts(self) -> None:
         whole = PacketMessage("t", b"content", model_id=1, model_version=2, flags=4, extensions={6: b"x"})
         assert (whole.topic, bytes(whole.payload), whole.model_id, whole.model_version) == ("t", b"content", 1, 2)
         assert (whole.flags, whole.extensions) == (4, {6: b"x"})

@@ -1,4 +1,4 @@
-"""The batch calls at their edges; that they agree with decode() is a property test."""
+"""Edge cases of the batch calls; a property test compares them with decode()."""
 
 import numpy
 import pytest
@@ -24,7 +24,7 @@ STREAM = {"publisher_id": 11, "group": 0xEF010203, "epoch": 3}
 
 
 def slots(packets: list[bytes]) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
-    """The packets in slots of one buffer, as a batch receive leaves them: data, offsets, sizes."""
+    """The packets in slots of one buffer, as a batch receive stores them: data, offsets, sizes."""
     slot_size = max(map(len, packets), default=0)
     data = numpy.frombuffer(b"".join(packet.ljust(slot_size, b"?") for packet in packets), numpy.uint8)
     offsets = numpy.arange(len(packets), dtype=numpy.uint32) * numpy.uint32(slot_size)
@@ -44,16 +44,16 @@ def stream_of(contents: list[bytes]) -> list[bytes]:
     return packets
 
 
-def test_rows_have_the_size_the_kernels_use() -> None:
+def test_rows_have_the_size_that_the_kernels_use() -> None:
     assert (PACKET_DTYPE.itemsize, MESSAGE_DTYPE.itemsize) == (56, 32)
 
 
-def test_nothing_is_decoded_from_nothing() -> None:
+def test_an_empty_batch_has_no_messages() -> None:
     assert decode_batch(*slots([]), *rows(0)) == (0, 0, {})
 
 
 @pytest.mark.spec("FILT-14")
-def test_bad_packets_are_marked_and_counted_by_cause() -> None:
+def test_invalid_packets_are_marked_and_counted_by_cause() -> None:
     good = stream_of([b"1", b"2", b"3", b"4"])
     damaged = good[1][:-1] + b"!"
     nack = encode_nack(11, 1, 1, [(1, 2)])
@@ -67,7 +67,7 @@ def test_bad_packets_are_marked_and_counted_by_cause() -> None:
     assert packets["message_start"][[0, 6]].tolist() == [0, 1]
 
 
-def test_goes_on_where_the_messages_did_not_fit() -> None:
+def test_decoding_continues_where_the_output_was_full() -> None:
     packer = Packer(**STREAM, packet_size_max=PACKET_SIZE_MAX)
     full = []
     while not full:
@@ -79,7 +79,7 @@ def test_goes_on_where_the_messages_did_not_fit() -> None:
     assert decode_batch(data, offsets[1:], sizes[1:], packets, messages) == (1, count, {})
 
 
-def test_decoding_refuses_arrays_that_do_not_fit_together() -> None:
+def test_arrays_of_different_lengths_are_refused() -> None:
     data, offsets, sizes = slots(stream_of([b"1", b"2"]))
     packets, messages = rows(2)
     with pytest.raises(LocalProtocolError):
@@ -106,7 +106,7 @@ class TestEncode:
         return messages
 
     def encode(self, messages: numpy.ndarray, *, out_size: int = 4096, packet_count: int = 8, **options: int) -> list:
-        """How many messages were packed, and the packets."""
+        """The number of packed messages, and the packets."""
         out = numpy.zeros(out_size, numpy.uint8)
         packets, _ = rows(packet_count)
         packed, count = encode_batch(self.topics, self.payloads, messages, out, packets, **STREAM, **options)
@@ -114,7 +114,7 @@ class TestEncode:
         return [packed, *(out[offset : offset + size].tobytes() for offset, size in places)]
 
     @pytest.mark.spec("FILT-3")
-    def test_packs_by_size_and_by_count(self) -> None:
+    def test_packets_are_limited_by_size_and_by_count(self) -> None:
         messages = self.messages((0, 4, 0, 100), (4, 5, 1, 99), (0, 4, 5, 5), (0, 4, 0, 0))
         packed, *packets = self.encode(messages, packet_size_max=328, first_sequence=9)
         assert (packed, [len(decode(packet)) for packet in packets]) == (4, [2, 2])
@@ -126,7 +126,7 @@ class TestEncode:
         packed, *packets = self.encode(messages, messages_max=3)
         assert (packed, [len(decode(packet)) for packet in packets]) == (4, [3, 1])
 
-    def test_makes_the_packers_bytes(self) -> None:
+    def test_batch_packing_gives_the_bytes_of_the_packer(self) -> None:
         messages = self.messages((0, 4, 0, 100), (4, 5, 7, 3))
         messages["model_id"], messages["model_version"], messages["flags"] = 3, 4, MessageFlag.SEALED
         packer = Packer(**STREAM)
@@ -134,7 +134,7 @@ class TestEncode:
         packer.add("md.bc", self.payloads[7:10], model_id=3, model_version=4, flags=4)
         assert self.encode(messages) == [2, packer.flush()]
 
-    def test_extensions_lie_beside_the_payloads(self) -> None:
+    def test_extensions_are_stored_beside_the_payloads(self) -> None:
         extensions = encode_extensions({1: b"origin", 77: bytes(9)})
         messages = self.messages((0, 4, len(extensions), 20), (4, 5, 30, 3))
         messages["extensions_size"] = [len(extensions), 0]
@@ -148,7 +148,7 @@ class TestEncode:
             with pytest.raises(LocalProtocolError):
                 self.encode(messages)
 
-    def test_stops_when_the_output_is_full(self) -> None:
+    def test_packing_stops_when_the_output_is_full(self) -> None:
         messages = self.messages(*[(0, 4, 0, 8)] * 4)
         size = len(self.encode(messages, messages_max=2)[1])
         assert self.encode(messages, messages_max=2, out_size=2 * size - 1)[0] == 2
@@ -159,11 +159,11 @@ class TestEncode:
     @pytest.mark.parametrize(
         "part", [(0, 0, 0, 1), (6, 4, 0, 1), (2**32 - 1, 4, 0, 1), (0, 4, 99, 2), (0, 4, 1, 2**32 - 1)]
     )
-    def test_refuses_rows_outside_their_buffers(self, part: tuple[int, int, int, int]) -> None:
+    def test_rows_outside_their_buffers_are_refused(self, part: tuple[int, int, int, int]) -> None:
         with pytest.raises(LocalProtocolError, match="message 1"):
             self.encode(self.messages((0, 4, 0, 1), part))
 
-    def test_refuses_what_only_a_packer_can_send(self) -> None:
+    def test_messages_that_only_a_packer_can_send_are_refused(self) -> None:
         for field, value in (("extensions_size", 8), ("flags", MessageFlag.MORE), ("flags", MessageFlag.DIRECT)):
             messages = self.messages((0, 4, 0, 1))
             messages[field] = value
@@ -173,6 +173,6 @@ class TestEncode:
     @pytest.mark.parametrize(
         "options", [{"packet_size_max": 327}, {"packet_size_max": 65_508}, {"messages_max": 0}, {"first_sequence": -1}]
     )
-    def test_refuses_options_out_of_bounds(self, options: dict[str, int]) -> None:
+    def test_options_out_of_bounds_are_refused(self, options: dict[str, int]) -> None:
         with pytest.raises(LocalProtocolError):
             self.encode(self.messages((0, 4, 0, 1)), **options)

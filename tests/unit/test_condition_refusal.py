@@ -1,4 +1,4 @@
-"""A condition that no model can meet is refused with what helps its writer."""
+"""The refusal of a condition that no model can meet helps its author."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from penstock.model import shipped, shipped_names
         ("nonsense = 1", "quote", ""),
     ],
 )
-def test_the_model_that_is_named_is_the_one_that_was_meant(where: str, model: str, hint: str) -> None:
+def test_the_refusal_names_the_intended_model(where: str, model: str, hint: str) -> None:
     known = KnownModels({each.id: each for each in map(shipped, shipped_names())})
     with pytest.raises(FilterExpressionError) as caught:
         known.predicates(where)

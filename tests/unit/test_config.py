@@ -33,7 +33,7 @@ def read(text: str) -> Plant:
     return parse_toml(text, Plant, where="plant.toml")
 
 
-def test_reads_values_and_defaults() -> None:
+def test_values_and_defaults_are_read() -> None:
     plant = read('name = "p"\n[[ports]]\nnumber = 1\n[named.a]\nhost = "h"\n[spare]\n')
     assert plant == Plant(name="p", ports=[Port(number=1)], named={"a": Port(host="h")}, spare=Port())
 
@@ -47,7 +47,7 @@ def test_reads_values_and_defaults() -> None:
         ('name = "p"\n[spare]\nzzz = 1', "spare.zzz", "expected one of: number, host"),
     ],
 )
-def test_unknown_key_is_refused_with_its_path_and_what_was_expected(text: str, path: str, guess: str) -> None:
+def test_an_unknown_key_is_refused_with_its_path_and_the_expected_keys(text: str, path: str, guess: str) -> None:
     with pytest.raises(UnknownKeyError) as caught:
         read(text)
     assert f"plant.toml: unknown key '{path}'" in str(caught.value)
@@ -71,7 +71,7 @@ def test_unknown_key_is_refused_with_its_path_and_what_was_expected(text: str, p
         ("a=" + "[" * 20_000, "plant.toml: is not valid TOML"),
     ],
 )
-def test_wrong_value_is_refused_with_its_path_and_what_was_expected(text: str, expected: str) -> None:
+def test_a_wrong_value_is_refused_with_its_path_and_the_expected_value(text: str, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read(text)
     assert str(caught.value).startswith(expected)
@@ -86,13 +86,13 @@ def test_wrong_value_is_refused_with_its_path_and_what_was_expected(text: str, e
         ({"colours": [Colour.RED, 7]}, "Plant: colours[1]: "),
     ],
 )
-def test_a_value_made_in_python_is_checked_too(values: dict[str, Any], expected: str) -> None:
+def test_a_value_set_in_python_is_checked_too(values: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Plant(**{"name": "p", **values})
     assert str(caught.value).startswith(expected)
 
 
-def test_a_value_made_in_python_keeps_its_bounds() -> None:
+def test_a_value_set_in_python_is_checked_against_its_bounds() -> None:
     with pytest.raises(ConfigurationError, match="Port: number: expected 'int' >= 1"):
         Port(number=0)
     with pytest.raises(ConfigurationError, match="Port: number: expected 'int' <= 65535"):
@@ -100,7 +100,7 @@ def test_a_value_made_in_python_keeps_its_bounds() -> None:
     assert Plant(name="p", ports=[Port()], colours=[Colour.RED], repair="unicast").ports == [Port()]
 
 
-def test_fields_are_given_by_name_and_never_change_also_in_subclasses() -> None:
+def test_fields_are_keyword_only_and_immutable_also_in_subclasses() -> None:
     class Plain(Config):
         number: int = 1
 
@@ -110,7 +110,7 @@ def test_fields_are_given_by_name_and_never_change_also_in_subclasses() -> None:
         Plain().number = 2  # type: ignore[misc]
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         load_toml(tmp_path / "missing.toml", Plant)
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")

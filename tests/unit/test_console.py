@@ -1,4 +1,4 @@
-"""The console's cores: sessions, the wall around it, its configuration, and how a plant hangs together."""
+"""The console's cores: sessions, access control, configuration, and the graph of a plant."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def session(client: str = "alice", now_ns: int = 0) -> Session:
 
 
 class Desk:
-    """Sessions with keys that can be foreseen."""
+    """Sessions with predictable keys."""
 
     def __init__(self, **limits: Any) -> None:
         self.ended: list[Session] = []
@@ -65,7 +65,7 @@ class Desk:
 # Sessions
 
 
-def test_a_session_ends_when_it_is_not_used_and_in_any_case() -> None:
+def test_a_session_ends_after_idle_time_and_at_its_maximum_age() -> None:
     desk = Desk(session_s=100, idle_s=10)
     key = desk.sessions.open(session(), 0)
     for second in range(9, 99, 9):
@@ -82,7 +82,7 @@ def test_a_session_ends_when_it_is_not_used_and_in_any_case() -> None:
         desk.sessions.find(other, 10 * NS_PER_SECOND)
 
 
-def test_an_open_socket_uses_its_session() -> None:
+def test_an_open_socket_keeps_its_session_alive() -> None:
     desk = Desk(idle_s=10)
     opened = session()
     opened.sockets.add(lambda: None)
@@ -101,7 +101,7 @@ def test_sessions_are_bounded_and_keys_are_long() -> None:
     desk.sessions.find(first, 3)
     desk.sessions.open(session(now_ns=4), 4)
     with pytest.raises(TokenError):
-        desk.sessions.find(second, 5)  # used the longest time ago
+        desk.sessions.find(second, 5)  # least recently used
     desk.sessions.open(session("bob", 5), 5)
     with pytest.raises(RateLimitedError):
         desk.sessions.open(session("carol", 6), 6)
@@ -122,13 +122,13 @@ def test_sessions_are_bounded_and_keys_are_long() -> None:
         ({"port": 70_000}, "65535"),
     ],
 )
-def test_configurations_that_are_none(values: dict[str, Any], what: str) -> None:
+def test_invalid_configurations_are_refused(values: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         ConsoleConfig(**values)
     assert what in str(error.value)
 
 
-def test_a_plant_has_a_console_also_when_it_does_not_say_so(tmp_path: Path) -> None:
+def test_a_plant_has_a_console_by_default(tmp_path: Path) -> None:
     path = tmp_path / "plant.toml"
     path.write_text('name = "trial"\n[[administration]]\nname = "a"\npolicy = "p.toml"\nport = 7499\n')
     config = Plant.load(path).console()
@@ -139,14 +139,14 @@ def test_a_plant_has_a_console_also_when_it_does_not_say_so(tmp_path: Path) -> N
     assert Plant.load(path).page("mine") == "http://127.0.0.1:7431"
 
 
-def test_the_page_may_do_nothing_inline() -> None:
+def test_the_page_policy_allows_no_inline_code() -> None:
     policy = HEADERS["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
 
 
-# The picture
+# The graph
 
 
 def status(name: str, kind: str, **values: Any) -> NodeStatus:
@@ -158,7 +158,7 @@ def status(name: str, kind: str, **values: Any) -> NodeStatus:
 
 
 def pictured(plant: Plant, statuses: dict[str, Status | None]) -> PictureDocument:
-    """With what these nodes say; the others do not answer."""
+    """A graph with these status answers; the other nodes do not answer."""
     readings = []
     for place in places_of_plant(plant):
         at = Place(place.name, "127.0.0.1", 1, place.role)
@@ -177,7 +177,7 @@ def plant(tmp_path: Path) -> Plant:
     return Plant.load(path)
 
 
-def test_who_gives_to_whom_and_whether_it_comes(plant: Plant) -> None:
+def test_edges_show_the_direction_and_whether_data_flows(plant: Plant) -> None:
     document = pictured(
         plant, {"records": status("records", "plant"), "mux": status("mux", "mux", is_fed=False), "console": None}
     )
@@ -237,7 +237,7 @@ def test_a_pair_of_routers_shows_its_replication_and_its_witness(tmp_path: Path)
     ]
 
 
-def test_the_document_is_what_pages_expect(plant: Plant) -> None:
+def test_the_document_has_the_fields_that_pages_read(plant: Plant) -> None:
     document = msgspec.json.decode(msgspec.json.encode(pictured(plant, {"records": status("records", "plant")})))
     assert document["kind"] == "picture"
     assert document["links"][0].keys() == {"from", "to", "kind", "state", "per_s"}

@@ -1,4 +1,4 @@
-"""The console's page as files: whole, offline, and written so that nothing from outside can become markup."""
+"""The console's page as files: complete, offline, and unable to turn outside text into markup."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ MAKES_MARKUP = re.compile(
 )
 
 
-def test_every_file_that_the_page_needs_is_there() -> None:
+def test_every_file_that_the_page_needs_exists() -> None:
     page = (ASSETS / "index.html").read_text(encoding="utf-8")
     named = re.findall(r'(?:src|href)="(assets/[^"]+)"', page)
     assert len(named) > 5
@@ -32,10 +32,10 @@ def test_every_file_that_the_page_needs_is_there() -> None:
             assert name.startswith("./"), f"{path.name} imports {name}"
             assert (path.parent / name).is_file(), f"{path.name} imports {name}"
             imported.add((path.parent / name).resolve())
-    assert imported == set(SCRIPTS), "a script that nothing imports"
+    assert imported == set(SCRIPTS), "a script without an importer"
 
 
-def test_nothing_is_loaded_from_elsewhere() -> None:
+def test_nothing_is_loaded_from_other_hosts() -> None:
     for path in OURS:
         found = set(re.findall(r"https?://[^\s\"'`)]+", path.read_text(encoding="utf-8")))
         assert found <= {"http://www.w3.org/2000/svg"}, (path.name, found)
@@ -47,14 +47,14 @@ def test_the_page_has_no_inline_script_style_or_handler() -> None:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_make_no_markup_of_texts_and_stay_short(path: Path) -> None:
+def test_scripts_create_no_markup_from_text_and_stay_short(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert MAKES_MARKUP.search(text) is None
     assert 'setAttribute("style"' not in text  # the page's policy would refuse it
     assert len(text.splitlines()) <= LINES_MAX
 
 
-def test_what_others_made_comes_with_its_licence_and_version() -> None:
+def test_third_party_files_have_their_licence_and_version() -> None:
     for directory in VENDOR.iterdir():
         assert "Permission is hereby granted" in (directory / "LICENSE").read_text(encoding="utf-8")
         version = (directory / "VERSION").read_text(encoding="utf-8").strip()

@@ -1,4 +1,4 @@
-"""Control messages: what a protocol takes, and what it refuses."""
+"""Control messages: accepted and refused input of a protocol."""
 
 from typing import Any
 
@@ -30,18 +30,18 @@ def test_round_trip(message: Any) -> None:
     assert ECHO.decode(ECHO.encode(message, SIZE_MAX)) == message
 
 
-def test_every_protocol_has_the_sessions_messages() -> None:
+def test_every_protocol_has_the_messages_of_sessions() -> None:
     assert ECHO.decode(msgspec.msgpack.encode(Ping(5))) == Ping(5)
     assert ECHO.decode(msgspec.msgpack.encode(Goodbye("done"))) == Goodbye("done")
 
 
-def test_fields_of_a_later_minor_are_ignored_and_missing_ones_take_their_default() -> None:
+def test_fields_of_a_later_minor_version_are_ignored_and_missing_ones_take_their_default() -> None:
     later = {"type": "number", "value": 1, "note": "n", "colour": "red"}
     assert ECHO.decode(msgspec.msgpack.encode(later)) == Number(1, "n")
     assert ECHO.decode(msgspec.msgpack.encode({"type": "number", "value": 1})) == Number(1, "")
 
 
-def test_an_unknown_type_is_told_apart_from_rubbish() -> None:
+def test_an_unknown_type_is_distinguished_from_invalid_bytes() -> None:
     with pytest.raises(UnknownMessageError, match=r"echo 1\.2 has no message 'later'"):
         ECHO.decode(NEWER.encode(Later("x"), SIZE_MAX))
 
@@ -63,7 +63,7 @@ def test_an_unknown_type_is_told_apart_from_rubbish() -> None:
         b"\x82\xa4type\xa3say\xa1x" + b"\x91" * 50_000,
     ],
 )
-def test_rubbish_is_the_peers_fault(payload: bytes) -> None:
+def test_invalid_bytes_are_an_error_of_the_peer(payload: bytes) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         ECHO.decode(payload)
     assert not isinstance(caught.value, UnknownMessageError)
@@ -71,7 +71,7 @@ def test_rubbish_is_the_peers_fault(payload: bytes) -> None:
         decode_session(payload)
 
 
-def test_what_is_not_ours_to_send() -> None:
+def test_messages_that_a_protocol_cannot_send_are_refused() -> None:
     with pytest.raises(LocalProtocolError, match="Later is not a message"):
         ECHO.encode(Later("x"), SIZE_MAX)
     with pytest.raises(LocalProtocolError, match="limit is 100"):
@@ -79,12 +79,12 @@ def test_what_is_not_ours_to_send() -> None:
 
 
 @pytest.mark.parametrize("messages", [Untagged, int, Arrayed, Say | int, Say | FalseHello])
-def test_a_protocol_is_made_of_tagged_structs_with_names_of_their_own(messages: Any) -> None:
+def test_a_protocol_consists_of_tagged_structs_with_distinct_names(messages: Any) -> None:
     with pytest.raises(LocalProtocolError):
         ControlProtocol("bad", Version(1, 0), messages)
 
 
 @pytest.mark.parametrize("name", ["", "Echo", "a b", "a\n", "x" * 65])
-def test_names(name: str) -> None:
+def test_names_are_validated(name: str) -> None:
     with pytest.raises(LocalProtocolError):
         ControlProtocol(name, Version(1, 0), Say)

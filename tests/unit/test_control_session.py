@@ -18,6 +18,7 @@ from penstock.base.errors import (
 )
 from penstock.net.config import ControlConfig
 from penstock.net.core.control import ControlProtocol, ErrorMessage, Ping, Pong, Proof, Version, encode_session
+from penstock.net.core.control_session import ControlSession, Peer
 from penstock.net.core.events import (
     BytesReceived,
     ClockSample,
@@ -32,7 +33,6 @@ from penstock.net.core.events import (
     Send,
 )
 from penstock.net.core.framing import FrameDecoder, encode_frame
-from penstock.net.core.session import ControlSession, Peer
 from penstock.net.secret import Secret
 from unit.net_kit import ECHO, MS, NEWER, SECRET, HandClock, Later, Say, converse, ended, exchange, of, sent, session
 
@@ -58,7 +58,7 @@ def test_without_secrets_two_hellos_open_the_connection() -> None:
 
 
 @pytest.mark.spec("OPS-2")
-def test_with_secrets_both_sides_prove_themselves_the_client_first() -> None:
+def test_with_secrets_both_sides_prove_themselves_and_the_client_goes_first() -> None:
     client, server = session("client", secret=SECRET), session("server", secret=SECRET)
     hello = client.handle(Connected(), 0)
     server.handle(Connected(), 0)
@@ -98,8 +98,8 @@ def test_a_secret_on_one_side_only_is_refused_by_both(client_secret: Any, server
 
 
 @pytest.mark.spec("OPS-2")
-def test_a_proof_holds_for_one_connection_and_one_side() -> None:
-    """Replayed to a server with a new nonce, or sent back to where it came from, a proof is worth nothing."""
+def test_a_proof_is_valid_for_one_connection_and_one_side() -> None:
+    """A proof that is replayed to a server with a new nonce, or reflected to its sender, is refused."""
     client, server = session("client", secret=SECRET), session("server", secret=SECRET)
     client_said, server_said = converse(client, server)
     recorded, first_proof = sent(client_said), messages(sent(server_said))[1]["proof"]
@@ -114,7 +114,7 @@ def test_a_proof_holds_for_one_connection_and_one_side() -> None:
 
 
 @pytest.mark.spec("OPS-2")
-def test_nobody_between_can_change_a_hello() -> None:
+def test_an_attacker_on_the_path_cannot_change_a_hello() -> None:
     client, server = session("client", NEWER, secret=SECRET), session("server", NEWER, secret=SECRET)
     hello = sent(client.handle(Connected(), 0))
     server.handle(Connected(), 0)
@@ -125,7 +125,7 @@ def test_nobody_between_can_change_a_hello() -> None:
     assert ended(server.handle(BytesReceived(sent(proof)), 0)).cause == Cause.AUTHENTICATION
 
 
-def test_neighbouring_minors_speak_the_lower_one() -> None:
+def test_adjacent_minor_versions_agree_on_the_lower_one() -> None:
     for protocols in ((ECHO, NEWER), (NEWER, ECHO)):
         client_said, server_said = converse(session("client", protocols[0]), session("server", protocols[1]))
         for said in (client_said, server_said):
@@ -135,7 +135,7 @@ def test_neighbouring_minors_speak_the_lower_one() -> None:
 @pytest.mark.parametrize(
     "other", [ControlProtocol("echo", Version(2, 0), Say), ControlProtocol("other", Version(1, 2), Say)]
 )
-def test_another_major_or_protocol_is_refused_and_both_are_named(other: ControlProtocol[Any]) -> None:
+def test_another_major_version_or_protocol_is_refused_and_both_are_named(other: ControlProtocol[Any]) -> None:
     client_said, server_said = converse(session("client"), session("server", other))
     for said in (client_said, server_said):
         assert ended(said).cause == Cause.VERSION
@@ -146,7 +146,7 @@ def test_another_major_or_protocol_is_refused_and_both_are_named(other: ControlP
         )
 
 
-def test_messages_that_only_the_newer_side_knows_are_skipped_and_counted() -> None:
+def test_messages_of_the_newer_minor_version_are_skipped_and_counted() -> None:
     counters = Counters("control")
     client, server = session("client", NEWER), session("server", ECHO, counters=counters)
     converse(client, server)
@@ -156,13 +156,13 @@ def test_messages_that_only_the_newer_side_knows_are_skipped_and_counted() -> No
     assert server.handle(BytesReceived(sent(client.handle(Send(Say("x")), 0))), 0) == [Received(Say("x"))]
 
 
-def test_an_unknown_message_from_an_equal_is_an_error() -> None:
+def test_an_unknown_message_at_the_same_version_is_an_error() -> None:
     _, server = pair()
     said = server.handle(BytesReceived(encode_frame(NEWER.encode(Later("x"), 100))), 0)
     assert ended(said).cause == Cause.MESSAGE
 
 
-def test_messages_travel_both_ways_in_order_in_any_pieces() -> None:
+def test_messages_are_delivered_in_order_both_ways_in_any_pieces() -> None:
     client, server = pair(secret=SECRET)
     data = b"".join(sent(client.handle(Send(Say(str(n))), 0)) for n in range(20))
     received = [each for at in range(len(data)) for each in server.handle(BytesReceived(data[at : at + 1]), 0)]
@@ -171,7 +171,7 @@ def test_messages_travel_both_ways_in_order_in_any_pieces() -> None:
 
 
 @pytest.mark.parametrize("secret", [None, SECRET])
-def test_the_whole_handshake_byte_by_byte(secret: Secret | None) -> None:
+def test_the_handshake_works_byte_by_byte(secret: Secret | None) -> None:
     client, server = session("client", secret=secret), session("server", secret=secret)
     said: dict[str, list[Any]] = {"client": client.handle(Connected(), 0), "server": server.handle(Connected(), 0)}
     done = {"client": 0, "server": 0}
@@ -197,21 +197,21 @@ def test_the_heartbeat_samples_the_clock() -> None:
     assert client.next_deadline_ns() == ControlConfig().ping_ms * MS
 
 
-def test_a_pong_that_nobody_asked_for_is_counted() -> None:
+def test_an_unrequested_pong_is_counted() -> None:
     counters = Counters("control")
     client, _ = pair(counters=counters)
     assert client.handle(BytesReceived(encode_frame(encode_session(Pong(7, 8, 9)))), 0) == []
     assert counters.by_cause("messages_skipped") == {"unexpected": 1}
 
 
-def test_a_silent_peer_is_given_up() -> None:
+def test_a_silent_peer_times_out() -> None:
     client, _ = pair(config=ControlConfig(ping_ms=100, silence_ms=250))
     assert until_silent(client) == [0, 100, 200, 250]
     assert client.next_deadline_ns() is None
 
 
 def until_silent(core: ControlSession[Any]) -> list[int]:
-    """The milliseconds of its deadlines, up to the one at which the peer is given up."""
+    """The deadlines in milliseconds, up to the one at which the peer times out."""
     times = []
     said: list[Any] = []
     while not any(each for each in said if not sent([each])):
@@ -223,7 +223,7 @@ def until_silent(core: ControlSession[Any]) -> list[int]:
     return times
 
 
-def test_silence_is_not_the_peers_fault_while_we_do_not_read() -> None:
+def test_silence_is_not_counted_while_we_do_not_read() -> None:
     client, server = pair(config=ControlConfig(ping_ms=100, silence_ms=250))
     client.handle(ReadingPaused(), 0)
     assert not [each for each in client.handle(Tick(), 10_000 * MS) if not sent([each])]
@@ -231,29 +231,29 @@ def test_silence_is_not_the_peers_fault_while_we_do_not_read() -> None:
     assert until_silent(client)[-1] == 10_250
 
 
-def test_silence_counts_again_when_we_read_again() -> None:
+def test_silence_is_counted_again_when_we_read_again() -> None:
     client, _ = pair(config=ControlConfig(ping_ms=100, silence_ms=250))
     client.handle(ReadingPaused(), 0)
     client.handle(ReadingResumed(), 10_000 * MS)
     assert until_silent(client)[-1] == 10_250
 
 
-def test_time_in_which_we_stood_still_is_no_silence_of_the_peer() -> None:
-    """A process that was stopped for longer than silence_ms reads what the peer sent before it judges it."""
+def test_time_in_which_our_process_was_stopped_is_not_silence_of_the_peer() -> None:
+    """A process that was stopped for longer than silence_ms first reads what the peer sent in between."""
     client, server = pair(config=ControlConfig(ping_ms=100, silence_ms=250))
-    assert not [each for each in client.handle(Tick(), 5_000 * MS) if not sent([each])], "it was stopped"
+    assert not [each for each in client.handle(Tick(), 5_000 * MS) if not sent([each])], "the process was stopped"
     client.handle(BytesReceived(sent(server.handle(Send(Say("sent meanwhile")), 0))), 5_001 * MS)
-    assert until_silent(client)[-1] == 5_251, "from here on it runs, and the peer says nothing"
+    assert until_silent(client)[-1] == 5_251, "from here on the process runs, and the peer sends nothing"
 
 
-def test_a_peer_that_is_gone_is_given_up_also_when_we_stood_still() -> None:
+def test_a_lost_peer_times_out_also_when_our_process_was_stopped() -> None:
     client, _ = pair(config=ControlConfig(ping_ms=100, silence_ms=250))
     client.handle(Tick(), 5_000 * MS)
-    assert until_silent(client)[-1] == 5_150, "of the silence, 100 ms were over when it was stopped"
+    assert until_silent(client)[-1] == 5_150, "100 ms of the silence had passed before the stop"
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_a_handshake_has_a_deadline(side: Any) -> None:
+def test_the_handshake_has_a_timeout(side: Any) -> None:
     core = session(side, config=ControlConfig(handshake_ms=50))
     core.handle(Connected(), 10 * MS)
     core.handle(BytesReceived(b"\x10"), 59 * MS)
@@ -264,14 +264,14 @@ def test_a_handshake_has_a_deadline(side: Any) -> None:
     assert isinstance(end.error, ConnectionLostError)
 
 
-def test_a_stranger_cannot_make_the_server_keep_much() -> None:
+def test_a_stranger_cannot_make_the_server_buffer_much() -> None:
     server = session("server")
     server.handle(Connected(), 0)
     end = ended(server.handle(BytesReceived((1_025).to_bytes(4, "little")), 0))
     assert (end.cause, type(end.error)) == (Cause.LENGTH, FrameError)
 
 
-def test_a_frame_too_long_is_answered_after_the_messages_before_it() -> None:
+def test_a_frame_that_is_too_long_is_answered_after_the_messages_before_it() -> None:
     _, server = pair(config=ControlConfig(message_size_max=200))
     said = server.handle(BytesReceived(encode_frame(ECHO.encode(Say("x"), 200)) + b"\xc9\0\0\0"), 0)
     assert of(Received, said) == [Received(Say("x"))]
@@ -283,7 +283,7 @@ def test_a_frame_too_long_is_answered_after_the_messages_before_it() -> None:
     "payload", [b"", b"rubbish", encode_session(Ping(1)), encode_session(Proof(bytes(32))), ECHO.encode(Say("x"), 99)]
 )
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_before_the_hello_nothing_else_is_taken(side: Any, payload: bytes) -> None:
+def test_only_a_hello_is_accepted_first(side: Any, payload: bytes) -> None:
     core = session(side)
     core.handle(Connected(), 0)
     end = ended(core.handle(BytesReceived(encode_frame(payload)), 0))
@@ -298,7 +298,7 @@ def test_a_second_hello_is_an_error() -> None:
 
 
 @pytest.mark.spec("OPS-8")
-def test_goodbye_ends_both_sides_in_order() -> None:
+def test_a_goodbye_ends_both_sides_in_order() -> None:
     client, server = pair()
     client_said = client.handle(Close("done"), 0)
     assert (ended(client_said).cause, ended(client_said).error) == (Cause.CLOSED, None)
@@ -306,7 +306,7 @@ def test_goodbye_ends_both_sides_in_order() -> None:
     assert (end.cause, end.error) == (Cause.GOODBYE, None)
 
 
-def test_the_end_of_the_stream_without_a_goodbye_is_a_loss() -> None:
+def test_the_end_of_the_stream_without_a_goodbye_is_a_connection_loss() -> None:
     for rest, place in ((b"", "without a goodbye"), (b"\5\0", "in the middle of a frame")):
         _, server = pair()
         server.handle(BytesReceived(rest), 0)
@@ -315,14 +315,14 @@ def test_the_end_of_the_stream_without_a_goodbye_is_a_loss() -> None:
         assert place in str(end.error)
 
 
-def test_after_the_end_nothing_happens() -> None:
+def test_events_after_the_end_are_ignored() -> None:
     client, _ = pair()
     client.handle(EndOfStream(), 0)
     for event in (BytesReceived(b"x"), EndOfStream(), Tick(), Close()):
         assert client.handle(event, 10**18) == []
 
 
-def test_the_peers_words_cannot_drive_a_terminal() -> None:
+def test_error_texts_of_the_peer_are_escaped() -> None:
     client, _ = pair()
     said = client.handle(BytesReceived(encode_frame(encode_session(ErrorMessage("x", "red: \x1b[31m\n")))), 0)
     assert "\x1b" not in str(ended(said).error)
@@ -330,11 +330,11 @@ def test_the_peers_words_cannot_drive_a_terminal() -> None:
 
 
 @pytest.mark.spec("OPS-2")
-def test_a_failures_story_does_not_tell_what_was_said() -> None:
+def test_the_history_of_a_failure_does_not_contain_payloads() -> None:
     assert "s3cret" not in repr([Send(Say("s3cret")), BytesReceived(b"s3cret")])
 
 
-def test_callers_mistakes() -> None:
+def test_mistakes_of_the_caller_are_refused() -> None:
     with pytest.raises(LocalProtocolError):
         session("client", nonce=b"short")
     core = session("client")

@@ -1,4 +1,4 @@
-"""The conversion state: orders and their books, trades and what they come to, instruments, limits."""
+"""The conversion state: orders and books, trades and statistics, instruments, limits."""
 
 import random
 
@@ -17,7 +17,7 @@ def state() -> ConversionState:
     return state
 
 
-def test_orders_make_the_book(state: ConversionState) -> None:
+def test_orders_build_the_book(state: ConversionState) -> None:
     assert state.add_order(1, 0, Side.BID, 100, 10).depth == 0
     assert state.add_order(2, 0, Side.BID, 99, 5).depth == 1
     assert state.add_order(3, 0, Side.BID, 100, 7).depth == 0
@@ -27,7 +27,7 @@ def test_orders_make_the_book(state: ConversionState) -> None:
     assert state.book("AAPL", depth=1) == Book([Level(100, 17, 2)], [Level(102, 2, 1)])
 
 
-def test_an_execution_takes_from_the_order_and_says_what_it_was(state: ConversionState) -> None:
+def test_an_execution_reduces_the_order_and_reports_its_values(state: ConversionState) -> None:
     state.add_order(1, 0, Side.ASK, 100, 10, participant=77)
     state.add_order(2, 0, Side.ASK, 101, 10)
     assert state.execute_order(1, 4) == (Answer.OK, 0, Side.ASK, 100, 4, 6, 77, 0)
@@ -38,7 +38,7 @@ def test_an_execution_takes_from_the_order_and_says_what_it_was(state: Conversio
     assert state.book("AAPL").asks == [Level(101, 9, 1)]
 
 
-def test_taking_more_than_there_is_ends_the_order_and_is_said(state: ConversionState) -> None:
+def test_executing_more_than_the_order_has_removes_it_and_is_reported(state: ConversionState) -> None:
     state.add_order(1, 0, Side.BID, 100, 10)
     assert state.execute_order(1, 11) == (Answer.SHORT, 0, Side.BID, 100, 10, 0, 0, 0)
     assert state.order_count == 0
@@ -55,7 +55,7 @@ def test_a_replacement_keeps_instrument_side_and_participant(state: ConversionSt
     assert state.book("AAPL").asks == [Level(101, 10, 1), Level(105, 3, 1)]
 
 
-def test_what_is_unknown_twice_or_nothing_is_an_answer_and_changes_nothing(state: ConversionState) -> None:
+def test_an_unknown_a_repeated_or_an_empty_change_has_an_answer_and_changes_nothing(state: ConversionState) -> None:
     state.add_order(1, 0, Side.BID, 100, 10)
     state.add_order(2, 0, Side.BID, 100, 10)
     before = state.digest
@@ -77,21 +77,21 @@ def test_whole_levels_can_be_set(state: ConversionState) -> None:
     assert state.set_level(0, Side.BID, 100, 50) == (Answer.OK, 0)
     assert state.set_level(0, Side.BID, 99, 10, 3) == (Answer.OK, 1)
     assert state.set_level(0, Side.BID, 100, 60) == (Answer.OK, 0)
-    assert state.set_level(0, Side.BID, 100, 60) == (Answer.OK, None), "nothing changed"
+    assert state.set_level(0, Side.BID, 100, 60) == (Answer.OK, None), "no change"
     assert state.book("AAPL").bids == [Level(100, 60, 0), Level(99, 10, 3)]
     assert state.set_level(0, Side.BID, 100, 0) == (Answer.OK, 0)
     assert state.book("AAPL").bids == [Level(99, 10, 3)]
 
 
 @pytest.mark.spec("FEED-4")
-def test_trades_make_the_days_values(state: ConversionState) -> None:
+def test_trades_update_the_days_values(state: ConversionState) -> None:
     assert state.statistics("AAPL") == Statistics(None, None, None, None, None, 0, 0, 0, 0)
     for number, (price, size) in enumerate([(100, 10), (110, 5), (90, 1), (95, 4)]):
         assert state.add_trade(0, number, price, size) == Answer.OK
     assert state.statistics("AAPL") == Statistics(100, 110, 90, 95, None, 4, 20, 2020, 4)
 
 
-def test_marks_say_what_a_trade_leaves_alone(state: ConversionState) -> None:
+def test_sale_conditions_exclude_a_trade_from_values(state: ConversionState) -> None:
     state.add_trade(0, 1, 50, 1, conditions=TRADE_NOT_LAST)
     state.add_trade(0, 2, 100, 10)
     state.add_trade(0, 3, 900, 1, conditions=TRADE_NOT_HIGH_LOW | TRADE_NOT_VOLUME)
@@ -100,7 +100,7 @@ def test_marks_say_what_a_trade_leaves_alone(state: ConversionState) -> None:
 
 @pytest.mark.spec("FEED-9")
 @pytest.mark.parametrize("broken", range(4))
-def test_a_broken_trade_is_taken_back_from_everything(broken: int) -> None:
+def test_a_broken_trade_is_reversed_in_all_values(broken: int) -> None:
     trades = [(100, 10), (110, 5), (90, 1), (95, 4)]
     state, without = ConversionState(), ConversionState()
     for each in (state, without):
@@ -111,7 +111,7 @@ def test_a_broken_trade_is_taken_back_from_everything(broken: int) -> None:
             without.add_trade(0, number, price, size)
     assert state.break_trade(0, broken) == Answer.OK
     assert state.statistics("AAPL") == without.statistics("AAPL")
-    assert state.break_trade(0, broken) == Answer.UNKNOWN, "it is broken already"
+    assert state.break_trade(0, broken) == Answer.UNKNOWN, "broken already"
 
 
 @pytest.mark.spec("FEED-9")
@@ -125,7 +125,7 @@ def test_a_corrected_trade_counts_as_corrected(state: ConversionState) -> None:
 
 
 @pytest.mark.spec("FEED-9")
-def test_a_span_of_time_is_a_bar_also_after_a_break(state: ConversionState) -> None:
+def test_a_bar_covers_a_time_span_also_after_a_break(state: ConversionState) -> None:
     for number in range(6):
         state.add_trade(0, number, 100 + number, 1, event_ns=10 * number)
     assert state.statistics_between(0, 20, 40)[:4] == (102, 103, 102, 103)
@@ -144,7 +144,7 @@ def test_turnover_does_not_overflow() -> None:
 
 
 @pytest.mark.spec("FEED-9", "DAY-1")
-def test_a_new_day_begins_with_the_symbol_and_the_close_only(state: ConversionState) -> None:
+def test_a_new_day_keeps_only_the_symbol_and_the_close(state: ConversionState) -> None:
     state.refer(0, venue="XNAS", round_lot=100, flags=1, upper_limit=5, lower_limit=4, price_decimals=2)
     state.set_position(0, 7, 8)
     state.set_status(0, 4, 1, "LUDP")
@@ -156,7 +156,7 @@ def test_a_new_day_begins_with_the_symbol_and_the_close_only(state: ConversionSt
     reference = state.reference(0)
     assert reference == (0, "AAPL", "XNAS", 0, None, 0, 0, 0, "", None, None, 0, 0, None, None)
     assert state.find_locate(14) == -1
-    assert state.instrument("MSFT", 14) == 1, "the key is another instrument's now"
+    assert state.instrument("MSFT", 14) == 1, "the key now belongs to another instrument"
     state.new_day()
     assert state.statistics("AAPL").previous_close == 100, "a day without trades keeps the close"
 
@@ -182,7 +182,7 @@ def test_a_book_is_cleared_with_its_orders(state: ConversionState) -> None:
     assert (state.order_count, state.level_count) == (0, 0)
 
 
-def test_orders_that_share_a_shard_do_not_lose_each_other() -> None:
+def test_orders_that_share_a_shard_are_kept_apart() -> None:
     source = random.Random(4)
     state = ConversionState(seed=11)
     state.instrument("AAPL")
@@ -204,14 +204,14 @@ def test_orders_that_share_a_shard_do_not_lose_each_other() -> None:
 def test_instruments_are_found_by_symbol_and_by_key() -> None:
     state = ConversionState()
     assert state.instrument("AAPL", 14) == 0
-    assert state.instrument(locate=15) == 1, "a key without a symbol, as in mid-session"
+    assert state.instrument(locate=15) == 1, "a key without a symbol, as after a mid-session start"
     assert state.instrument("MSFT", 15) == 1, "the directory names it"
     assert state.find("MSFT") == 1
     assert state.instrument("AAPL") == 0
     assert state.instrument("AAPL", 16) == 0, "another key on another day"
     assert state.find_locate(14) == -1
     assert state.find_locate(16) == 0
-    assert state.instrument("NEW", 15) == 2, "the key of one that is gone"
+    assert state.instrument("NEW", 15) == 2, "the key of a removed instrument"
     assert state.reference(1).locate is None
     assert state.find("") == -1
 
@@ -228,7 +228,7 @@ def test_limits_refuse_and_count(state: ConversionState) -> None:
     assert state.level_count == 20
 
 
-def test_a_callers_mistake_is_told(state: ConversionState) -> None:
+def test_mistakes_of_the_caller_are_refused(state: ConversionState) -> None:
     with pytest.raises(LocalProtocolError, match="unknown instrument 1"):
         state.add_order(1, 1, Side.BID, 1, 1)
     with pytest.raises(LocalProtocolError, match="invalid side 2"):

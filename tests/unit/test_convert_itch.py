@@ -1,4 +1,4 @@
-"""The shipped ITCH table on real messages and on the generator's."""
+"""The shipped ITCH table on real and generated messages."""
 
 from collections import Counter
 from datetime import date
@@ -50,13 +50,13 @@ def test_an_order_becomes_a_book_event_and_a_quote() -> None:
     assert (quote.ask_price, quote.ask_size, quote.ask_orders) == (None, 0, None)
 
 
-def test_a_change_behind_the_best_gives_no_quote() -> None:
+def test_a_change_below_the_best_price_gives_no_quote() -> None:
     made = convert(directory(), add(11, b"S", 300, 1_632_200), add(12, b"S", 300, 1_632_300))
     assert [topic.rpartition(".")[2] for topic, _, _ in made] == ["book", "quote", "book"]
 
 
 @pytest.mark.spec("FEED-4")
-def test_an_execution_gives_four_messages_and_the_day_s_values() -> None:
+def test_an_execution_gives_four_messages_and_the_statistics() -> None:
     converter = new_converter()
     convert(directory(), add(11, b"S", 300, 1_632_200), converter=converter)
     made = convert(executed(11, 100, 901), executed_at(11, 50, 902, b"N", 1_632_100), converter=converter)
@@ -75,7 +75,7 @@ def test_an_execution_gives_four_messages_and_the_day_s_values() -> None:
 
 
 @pytest.mark.spec("FEED-9")
-def test_a_broken_trade_is_taken_back() -> None:
+def test_a_broken_trade_is_reversed() -> None:
     converter = new_converter()
     convert(directory(), trade(100, 1_600_000, 1), trade(200, 1_700_000, 2), converter=converter)
     assert converter.state.statistics("AAPL").high == 170_00000000
@@ -109,7 +109,7 @@ def test_halts_and_a_new_session() -> None:
 
 
 @pytest.mark.spec("FEED-10")
-def test_locate_codes_come_from_any_message_with_a_symbol() -> None:
+def test_locate_codes_are_learned_from_any_message_with_a_symbol() -> None:
     converter = new_converter()
     made = convert(add(1, b"B", 100, 1_000_000, locate=513, stock=b"BRK.A"), executed(1, 100, 5), converter=converter)
     assert {topic for topic, _, _ in made} == {f"md.us.eq.BRK:A.{kind}" for kind in ("book", "quote", "trade", "stats")}
@@ -119,7 +119,7 @@ def test_locate_codes_come_from_any_message_with_a_symbol() -> None:
     assert converter.state.find_locate(514) == converter.state.find("MSFT")
 
 
-def test_the_generator_s_day_converts_without_a_fault() -> None:
+def test_the_generated_day_converts_without_an_error() -> None:
     generator = ItchGenerator(GeneratorConfig(seed=3, symbols=50, messages=20_000))
     converter = new_converter()
     taken = made = 0
@@ -133,7 +133,7 @@ def test_the_generator_s_day_converts_without_a_fault() -> None:
 
 
 @pytest.mark.spec("FEED-2")
-def test_cut_into_any_batches_the_result_is_the_same() -> None:
+def test_the_result_is_the_same_for_any_batch_sizes() -> None:
     messages = list(ItchGenerator(GeneratorConfig(seed=5, symbols=20, messages=3_000)))
     whole = new_converter(checkpoint_interval=100)
     everything = list(whole.convert(SourceBatch.from_messages(messages, 1)))
@@ -147,7 +147,7 @@ def test_cut_into_any_batches_the_result_is_the_same() -> None:
     assert single.state.digest == whole.state.digest
 
 
-def test_an_image_is_what_a_late_subscriber_needs() -> None:
+def test_an_image_contains_everything_for_a_late_subscriber() -> None:
     converter = new_converter()
     convert(
         directory(),
@@ -170,7 +170,7 @@ def test_an_image_is_what_a_late_subscriber_needs() -> None:
     assert converter.next_message_sequence == 6
 
 
-def test_topics_are_right_after_an_image_became_the_state() -> None:
+def test_topics_are_correct_after_the_state_was_loaded_from_an_image() -> None:
     donor, heir = new_converter(), new_converter()
     convert(directory(5, b"MSFT"), add(1, b"B", 100, 1_000_000, 5, b"MSFT"), converter=donor)
     convert(directory(), add(1, b"B", 100, 1_000_000), converter=heir)

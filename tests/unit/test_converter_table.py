@@ -1,4 +1,4 @@
-"""Tables: the features of the language, and the messages for errors in a table."""
+"""Converter tables: the features of the language, and the error messages for a table."""
 
 import io
 import struct
@@ -128,7 +128,7 @@ def convert_one(made: ConverterTable, data: bytes, model: str = "trade") -> obje
         ("conditions", "constant(cross, opening)", {"cross", "opening"}),
     ],
 )
-def test_functions(tmp_path: Path, field: str, value: str, expected: object) -> None:
+def test_functions_give_their_documented_values(tmp_path: Path, field: str, value: str, expected: object) -> None:
     if expected is None:
         with pytest.raises(TableError, match="is not a value or a function"):
             table(tmp_path, f'{field} = "{value}"').compile()
@@ -176,13 +176,13 @@ def test_an_ascii_number_becomes_a_float(tmp_path: Path) -> None:
         ("quantity = true", "expected a value"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(tmp_path: Path, fields: str, said: str) -> None:
+def test_an_error_in_a_step_names_its_place(tmp_path: Path, fields: str, said: str) -> None:
     with pytest.raises(TableError, match=r"table\.toml: message\.probe\[0\]") as caught:
         table(tmp_path, fields).compile()
     assert said in str(caught.value)
 
 
-def test_mistakes_outside_steps(tmp_path: Path) -> None:
+def test_errors_outside_of_steps_name_their_place(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="unknown time zone 'Mars'"):
         table(tmp_path, "", top='timezone = "Mars"').compile()
     with pytest.raises(TableError, match="did you mean 'quote'"):
@@ -209,14 +209,14 @@ def test_mistakes_outside_steps(tmp_path: Path) -> None:
         (("size = 24", ""), "needs either size or size_min"),
     ],
 )
-def test_a_format_s_mistakes(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+def test_errors_in_a_format_name_their_place(tmp_path: Path, change: tuple[str, str], said: str) -> None:
     path = tmp_path / "format.toml"
     path.write_text(FORMAT.replace(*change, 1))
     with pytest.raises(TableError, match=said):
         SourceFormat.read(path)
 
 
-def test_all_that_is_shipped_compiles_and_is_explained() -> None:
+def test_all_shipped_tables_compile_and_are_explained() -> None:
     assert shipped_formats() == ["csv_ticks", "iex_deep10", "iex_tops16", "itch50", "penstock"]
     for name in shipped_tables():
         lines = list(explain(ConverterTable.load(name)))
@@ -238,7 +238,7 @@ def test_malformed_messages_are_logged_with_offset_and_excerpt(lines: io.StringI
     assert converter.counters["source_messages_malformed"] == 5
 
 
-def test_a_failing_function_is_counted_and_told(tmp_path: Path, lines: io.StringIO) -> None:
+def test_a_failing_function_is_counted_and_reported(tmp_path: Path, lines: io.StringIO) -> None:
     log.configure(stream=lines)
     converter = Converter(table(tmp_path, 'quantity = "small | failing"').compile(), 1)
     assert len(converter.convert(SourceBatch.from_messages([message()], 1))) == 0
@@ -246,7 +246,7 @@ def test_a_failing_function_is_counted_and_told(tmp_path: Path, lines: io.String
     assert "on purpose" in lines.getvalue()
 
 
-def test_contributions_are_passed_on() -> None:
+def test_contributions_are_forwarded() -> None:
     converter = Converter(ConverterTable.load("contribution").compile(), 4)
 
     def contribution(topic: bytes, record: bytes, size: int | None = None) -> bytes:
@@ -259,7 +259,7 @@ def test_contributions_are_passed_on() -> None:
 
 
 @pytest.mark.spec("FEED-10")
-def test_symbols_of_a_venue_become_everybody_s(tmp_path: Path) -> None:
+def test_symbols_of_a_venue_become_common_symbols(tmp_path: Path) -> None:
     (tmp_path / "names.csv").write_text("symbol,same_as,round_lot,key\nOLD,NEW,10,\nKEYED,,5,77\n")
     top = (
         '[symbols]\nfile = "names.csv"\nsuffixes = { "+" = ".WS" }\nsame_as = { X = "Y" }\n[symbols.topic]\n"." = "-"\n'
@@ -274,7 +274,7 @@ def test_symbols_of_a_venue_become_everybody_s(tmp_path: Path) -> None:
     assert converter.state.find_locate(77) == converter.state.find("KEYED")
 
 
-def test_an_image_begun_before_a_book_is_cleared_has_its_orders(tmp_path: Path) -> None:
+def test_an_image_begun_before_a_book_was_cleared_has_the_books_orders(tmp_path: Path) -> None:
     book = '[[message.probe]]\ndo = "book_clear"\nwhen = "small = 0"'
     converter = Converter(table(tmp_path, book).compile(), 1)
     converter.convert(SourceBatch.from_messages([message()], 1))
@@ -289,7 +289,7 @@ def test_an_image_begun_before_a_book_is_cleared_has_its_orders(tmp_path: Path) 
     assert (follower.digest, follower.order_count) == (before, 200)
 
 
-def test_sequences_repeated_and_jumped() -> None:
+def test_sequence_numbers_can_repeat_or_jump() -> None:
     converter = Converter(ConverterTable.load("csv-ticks").compile(), 1)
     line = b"trade,1,A,1,1,1"
     converter.convert(SourceBatch.from_messages([line, line], 5))
@@ -302,7 +302,7 @@ def test_sequences_repeated_and_jumped() -> None:
     assert len(converter.convert(SourceBatch.from_messages([line], 9))) == 2
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_convert_command_works(tmp_path: Path) -> None:
     shown = invoke_here("convert", "check", "iex-deep")
     assert shown.exit_code == 0
     assert "level_buy 8: 30 bytes" in shown.output

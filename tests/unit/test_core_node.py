@@ -1,4 +1,4 @@
-"""A node whose logic is one core: what the core refuses, how it fails, and what happened."""
+"""A node with a single core: refused events, failures, and recent events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ class SmallConfig(Config, frozen=True):
 
 
 class Echo:
-    """Answers each event with itself."""
+    """A core that answers each event with the event itself."""
 
     def handle(self, event: object, now_ns: int) -> list[object]:
         if event == "refused":
@@ -50,17 +50,17 @@ def run(work: Callable[[Node, CoreNode[str, object], list[object]], Awaitable[No
     asyncio.run(bounded())
 
 
-def test_an_event_that_the_core_refuses_is_no_failure() -> None:
+def test_an_event_that_the_core_refuses_is_not_a_failure() -> None:
     async def work(node: Node, running: CoreNode[str, object], out: list[object]) -> None:
         assert isinstance(running.tell("refused"), LocalProtocolError)
         assert running.tell("next") is None
         assert (out, running.has_failed) == (["next"], False)
-        await running.await_tokens()  # there is no administration server to wait for
+        await running.await_tokens()  # without an administration server to wait for
 
     run(work)
 
 
-def test_a_core_that_fails_ends_the_node() -> None:
+def test_a_failing_core_ends_the_node() -> None:
     async def work(node: Node, running: CoreNode[str, object], out: list[object]) -> None:
         await node.start()
         running.tell("broken")
@@ -71,7 +71,7 @@ def test_a_core_that_fails_ends_the_node() -> None:
     run(work)
 
 
-def test_the_newest_happenings_are_kept() -> None:
+def test_the_newest_node_events_are_kept() -> None:
     async def work(node: Node, running: CoreNode[str, object], out: list[object]) -> None:
         for number in range(HAPPENINGS_MAX + 2):
             running.note("move", {"number": number}, direction="said", party="leaf")
@@ -82,7 +82,7 @@ def test_the_newest_happenings_are_kept() -> None:
     run(work)
 
 
-def test_a_happening_of_a_router_says_nothing_of_infostreams() -> None:
+def test_an_event_of_a_router_has_no_infostream_fields() -> None:
     assert msgspec.json.encode(Happening(1, "degraded", {"mode": "alone"})) == (
         b'{"time_ns":1,"what":"degraded","values":{"mode":"alone"}}'
     )

@@ -15,7 +15,7 @@ from penstock.base.crc32c import crc32c, crc32c_without_hardware
         (bytes(range(32)), 0x46DD794E),
     ],
 )
-def test_published_values(data: bytes, expected: int) -> None:
+def test_published_values_match(data: bytes, expected: int) -> None:
     assert crc32c(data) == crc32c_without_hardware(data) == expected
 
 
@@ -25,7 +25,7 @@ def test_hardware_equals_table_at_every_size_up_to_two_rounds() -> None:
         assert crc32c(data[:size]) == crc32c_without_hardware(data[:size])
 
 
-def test_goes_on_from_a_part() -> None:
+def test_a_checksum_continues_from_a_partial_value() -> None:
     data = random.Random(2).randbytes(2_000)
     for cut in (0, 1, 12, 16, 1_999):
         assert crc32c(data[cut:], crc32c(data[:cut])) == crc32c(data)

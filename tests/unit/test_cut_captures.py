@@ -1,4 +1,4 @@
-"""The rows and sessions of a capture do not depend on how it is cut into runs, steps and slices; without Spark."""
+"""The rows and sessions of a capture do not depend on its division into runs, steps and slices; without Spark."""
 
 import random
 from collections import Counter
@@ -58,7 +58,7 @@ class Reader:
 
 @pytest.mark.spec("DAY-4", "PIPE-5")
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_capture_cut_at_random_places_has_the_same_rows_and_sessions(tmp_path: Path, seed: int) -> None:
+def test_a_capture_divided_at_random_places_has_the_same_rows_and_sessions(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     records = capture_of(MESSAGES, seed)
     cuts = sorted({0, len(records), *(chance.randrange(len(records)) for _ in range(chance.randrange(1, 12)))})

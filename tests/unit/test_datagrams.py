@@ -41,7 +41,7 @@ def test_a_batch_holds_what_was_appended() -> None:
             DatagramBatch(capacity)
 
 
-def test_losing_a_share_keeps_the_rest_in_order() -> None:
+def test_removing_a_share_of_packets_keeps_the_rest_in_order() -> None:
     batch, lost, kept = DatagramBatch(64), 0, 0
     for _ in range(200):
         batch.clear()
@@ -60,7 +60,7 @@ def test_losing_a_share_keeps_the_rest_in_order() -> None:
 
 
 def delivered(data: list[bytes]) -> MessageBatch:
-    """The messages of these packets, all of which but the first (which starts the stream) come in order."""
+    """The messages of these packets; all packets except the first, which starts the stream, are in order."""
     core, batch = receiver(), DatagramBatch(64)
     for each in (packets(1)[0], *data):
         batch.append(each, SOURCE, arrival_ns=5)
@@ -103,16 +103,16 @@ def test_messages_are_read_one_by_one_and_as_records() -> None:
         messages.records("V0")
 
 
-def test_what_is_read_from_a_batch_can_be_kept() -> None:
+def test_messages_read_from_a_batch_can_be_kept() -> None:
     messages = delivered(packets(3, first=2))
     kept, records = list(messages), messages.records("V1")
-    numpy.frombuffer(messages.data, numpy.uint8)  # looking is allowed, writing is not
+    numpy.frombuffer(messages.data, numpy.uint8)  # views are read-only
     assert messages.data.readonly
     assert [bytes(m.payload) for m in kept] == [b"2", b"3", b"4"]
     assert records.tobytes() == b"234"
 
 
-def test_copies_of_what_has_come_are_passed_over_at_once() -> None:
+def test_copies_of_received_packets_are_skipped_at_once() -> None:
     core, batch = receiver(), DatagramBatch(64)
     data = packets(12)
     for each in (*data[:10], *data[3:10], *data[10:], data[0]):
@@ -126,13 +126,13 @@ def test_copies_of_what_has_come_are_passed_over_at_once() -> None:
     assert core.counters["packets_received"] == 20
     batch.clear()
     for each in (data[4], packets(13)[12], data[5]):
-        batch.append(each, ("10.0.0.2", 1))  # somebody else's: not passed over
+        batch.append(each, ("10.0.0.2", 1))  # a packet of another publisher is not skipped
     core.handle(DatagramsReceived(batch), 0)
     assert core.counters.by_cause("packets_dropped")["id_collision"] == 3
 
 
-def test_cursors_are_found_among_many_and_after_others_left() -> None:
-    """Publisher ids that fall into neighbouring places must still be found when one of them is removed."""
+def test_cursors_are_found_among_many_and_after_removals() -> None:
+    """Publisher ids in neighbouring slots must still be found when one of them is removed."""
     table, batch = InOrder(7), DatagramBatch(1)
     cursors = {}
     for number in range(1, 500):
@@ -143,7 +143,7 @@ def test_cursors_are_found_among_many_and_after_others_left() -> None:
         table.add(cursor)
     for number in range(1, 500, 3):
         table.remove(cursors.pop(number))
-        table.remove(StreamCursor())  # one that was never added
+        table.remove(StreamCursor())  # an id that was never added
     for number in range(1, 500):
         batch.clear()
         batch.append(packets(1, publisher_id=number)[0], SOURCE)
@@ -152,7 +152,7 @@ def test_cursors_are_found_among_many_and_after_others_left() -> None:
         assert (table.begin(batch, 0) is not None) == (number in cursors)
 
 
-def test_a_store_refuses_what_it_cannot_keep() -> None:
+def test_a_store_refuses_unusable_packets() -> None:
     store = PacketStore(4, 1_000)
     with pytest.raises(LocalProtocolError):
         store.keep(b"too short")

@@ -1,14 +1,18 @@
 """The configuration of events over UDP: valid and invalid."""
 
+import msgspec
 import pytest
 
 from penstock.base.errors import ConfigurationError
 from penstock.engine import make_event
-from penstock.engine.core.events import Lost
+from penstock.engine.core.events import Lost, SessionTold
 from penstock.engine.core.kernel._event import ALL_ITEMS, RECEIPT_SIZE, EventKind, TransmissionClass
+from penstock.engine.core.session_events import encode_session, session_id
+from penstock.middleware import SessionEvent
+from penstock.middleware.core.events import SessionKind
 from penstock.plant.config import DatagramsConfig, MuxConfig, PlantConfig
-from penstock.plant.live.datapath import Updated
-from penstock.plant.live.upstream import EARLY_MAX, Incoming
+from penstock.plant.core.incoming import EARLY_MAX, SESSIONS_MAX, Incoming, Updated
+from penstock.wire.term import session_tag
 
 GROUP = "239.255.1.2:7420"
 
@@ -22,7 +26,7 @@ GROUP = "239.255.1.2:7420"
         {"interface": "127.0.0.1", "group": "239.255.74.11:7420"},
     ],
 )
-def test_a_group_that_cannot_be_is_refused(values: dict[str, str]) -> None:
+def test_an_invalid_group_is_refused(values: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         DatagramsConfig(**values)  # type: ignore[arg-type]
 
@@ -50,7 +54,7 @@ def test_early_updates_are_bounded_and_the_newest_are_kept() -> None:
     assert not list(incoming.read(make_event(EventKind.REFRESH, item=1, version=1, number=1)))  # overtaken
 
 
-def test_a_number_that_is_given_to_another_item_begins_anew() -> None:
+def test_a_number_that_is_assigned_to_another_item_starts_again() -> None:
     incoming = Incoming(lambda number: ())
     incoming.begin(is_again=False, is_split=True)
     late = make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.ADAPTIVE, version=9, number=9)
@@ -61,8 +65,8 @@ def test_a_number_that_is_given_to_another_item_begins_anew() -> None:
 
 
 @pytest.mark.spec("MUX-3")
-def test_an_image_that_was_overtaken_is_left_out_and_a_plant_that_counts_anew_is_not() -> None:
-    """Versions begin anew with another plant; the node above goes on counting."""
+def test_an_overtaken_image_is_dropped_and_versions_of_a_restarted_plant_start_again() -> None:
+    """Versions start again with a restarted plant; the node above continues its numbers."""
     incoming = Incoming(lambda number: ())
     incoming.begin(is_again=False, is_split=True)
 
@@ -77,9 +81,47 @@ def test_an_image_that_was_overtaken_is_left_out_and_a_plant_that_counts_anew_is
     assert not list(incoming.read_fresh(made(EventKind.UPDATE, 61, 21)))
 
 
+@pytest.mark.spec("DAY-3", "MUX-3")
+@pytest.mark.parametrize("kind", ["end", "begin"])
+def test_updates_that_the_end_of_their_session_has_overtaken_are_left_out(kind: SessionKind) -> None:
+    days = [SessionEvent("begin", 1, day, "", session_tag(day), "sim") for day in ("monday", "tuesday")]
+    ids = [session_id(day) for day in days]
+    over = msgspec.structs.replace(days[0], kind="end") if kind == "end" else days[1]
+    incoming = Incoming(lambda number: ())
+    incoming.begin(is_again=False, is_split=True)
+
+    def session(event: SessionEvent, number: int) -> bytes:
+        return make_event(EventKind.SESSION, item=ALL_ITEMS, number=number, body=encode_session(event))
+
+    def update(item: int, day: int, number: int, *, is_group: bool = False) -> list[int]:
+        data = make_event(
+            EventKind.UPDATE, item=item, cls=TransmissionClass.ADAPTIVE, version=number, number=number, slot=ids[day]
+        )
+        return [each.version for each in incoming.read_fresh(data, is_group=is_group) if isinstance(each, Updated)]
+
+    list(incoming.read(make_event(EventKind.DEFINE, item=1, body=b"a") + session(days[0], 1)))
+    assert update(1, 0, 2) == [2]
+    assert update(2, 0, 3, is_group=True) == []  # not defined yet
+    assert [type(each) for each in incoming.read(session(over, 10))] == [SessionTold]
+    assert update(1, 0, 4) == []
+    assert list(incoming.read(make_event(EventKind.DEFINE, item=2, body=b"b"))) == []
+    assert update(1, 1, 9) == [9], "an update of the next session may come first"
+    list(incoming.read(session(days[0], 11)))
+    assert update(1, 0, 12) == [12], "the session was begun again"
+
+
+def test_sessions_of_the_node_above_are_bounded() -> None:
+    incoming = Incoming(lambda number: ())
+    incoming.begin(is_again=False, is_split=True)
+    for number in range(1, 2 * SESSIONS_MAX):
+        event = SessionEvent("end", number, "monday", "", 1, "sim")
+        list(incoming.read(make_event(EventKind.SESSION, item=ALL_ITEMS, number=number, body=encode_session(event))))
+    assert len(incoming._running) == len(incoming._over) == SESSIONS_MAX
+
+
 @pytest.mark.spec("MUX-3")
 def test_after_a_loss_no_definition_is_trusted() -> None:
-    """That of another item with the same number may be among what was lost."""
+    """The definition of another item with the same number may have been lost."""
     incoming = Incoming(lambda number: ())
     incoming.begin(is_again=False)
     update = make_event(EventKind.UPDATE, item=1, cls=TransmissionClass.CRITICAL, version=1, number=1)

@@ -1,4 +1,4 @@
-"""Decoders by type: many threads may ask for them at once."""
+"""Decoders by type, requested by many threads at once."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ class Known(msgspec.Struct):
     name: str
 
 
-def test_a_decoder_is_made_once() -> None:
+def test_a_decoder_is_created_once() -> None:
     assert json_decoder(Known) is json_decoder(Known)
     assert json_decoder(Known).decode(b'{"name": "a"}') == Known("a")
     assert msgpack_decoder(Known).decode(msgspec.msgpack.encode(Known("b"))) == Known("b")
@@ -43,7 +43,7 @@ def test_a_decoder_is_made_once() -> None:
         json_decoder(Known).decode(b"{}")
 
 
-def test_threads_that_decode_nested_types_for_the_first_time_survive() -> None:
-    """Without the lock this ends with a segmentation fault within some hundred rounds."""
+def test_threads_that_decode_nested_types_for_the_first_time_are_safe() -> None:
+    """Without the lock this crashes with a segmentation fault within a few hundred rounds."""
     done = subprocess.run([sys.executable, "-c", CROWD], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr

@@ -29,7 +29,7 @@ class Disk:
 
 
 class Whole:
-    """A stream to a router that has everything."""
+    """A stream to a router that has all messages."""
 
     is_whole, backlog, oldest_ns = True, 0, None
     newest_id = through_id = 7
@@ -42,7 +42,7 @@ def degraded(lease: LeaseConfig | None) -> Degradation:
     assert made.look(None, LATE_NS) is True
     if lease is not None:
         made.look(None, LATE_NS)
-        assert made.mode == "degrading", "the voters have not noted it"
+        assert made.mode == "degrading", "the voters have not recorded it"
         made.noted(is_degraded=True)
     for _ in range(2):
         made.look(None, LATE_NS)
@@ -51,7 +51,7 @@ def degraded(lease: LeaseConfig | None) -> Degradation:
 
 
 @pytest.mark.parametrize("lease", [None, LEASE])
-def test_repl_8_it_is_synchronous_again_when_the_other_router_has_everything(lease: LeaseConfig | None) -> None:
+def test_repl_8_a_pair_is_synchronous_again_when_the_other_router_has_everything(lease: LeaseConfig | None) -> None:
     made = degraded(lease)
     stream: Any = Whole()
     assert made.look(stream, 2 * LATE_NS) is False
@@ -61,8 +61,8 @@ def test_repl_8_it_is_synchronous_again_when_the_other_router_has_everything(lea
     assert made.keeps_up(stream)
 
 
-def test_repl_8_what_voters_were_told_to_strike_off_has_to_be_noted_anew() -> None:
-    """Whether they have is not known until they say so: if they have, the other router can take over."""
+def test_repl_8_a_degradation_that_voters_were_asked_to_withdraw_must_be_recorded_again() -> None:
+    """The withdrawal takes effect when the voters confirm it: from then on the other router can take over."""
     made = degraded(LEASE)
     stream: Any = Whole()
     assert made.look(stream, 2 * LATE_NS) is False

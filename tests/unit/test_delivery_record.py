@@ -1,4 +1,4 @@
-"""Data of a subscription besides messages: the newest message, and counts."""
+"""Data of a subscription besides messages: the newest losses and session events, and counts."""
 
 from penstock.middleware.core.delivery_record import DeliveryRecord
 from penstock.middleware.core.events import SessionEvent

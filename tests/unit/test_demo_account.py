@@ -1,4 +1,4 @@
-"""The demo's summary counts truly when the machine was too slow for it."""
+"""The demo's summary counts correctly when the machine was too slow for the demo."""
 
 from pathlib import Path
 
@@ -37,13 +37,13 @@ def told(made: Consumer, count: int, *, is_whole: bool, newest: int = 0) -> str:
         (103, False, "no subscriber received everything for comparison"),
     ],
 )
-def test_nothing_is_compared_with_one_who_did_not_get_everything(messages: int, is_whole: bool, what: str) -> None:
+def test_no_rate_is_compared_with_a_consumer_that_lacks_messages(messages: int, is_whole: bool, what: str) -> None:
     line = told(consumer("algorithm", messages, messages), 100, is_whole=is_whole)
     assert what in line
     assert "-" not in line.replace("ticker-plant", "")
 
 
-def test_the_last_ones_came_or_did_not() -> None:
+def test_the_last_messages_either_arrived_or_are_reported_lost() -> None:
     assert "and the last update of each item arrived;" in told(consumer("screen", 10, 100), 100, is_whole=True)
     late = told(consumer("screen", 10, 99), 100, is_whole=True)
     assert "the last updates of some items are missing" in late
@@ -56,5 +56,5 @@ def test_the_last_ones_came_or_did_not() -> None:
 @pytest.mark.parametrize(
     ("rate", "share", "lower"), [(10_000, 1.0, 5_000), (10_000, 0.14, 700), (1, 0.0, 1), (200_000, 0.7, 70_000)]
 )
-def test_a_rate_that_may_be_right_is_a_round_number(rate: float, share: float, lower: int) -> None:
+def test_the_lower_bound_of_a_rate_is_a_round_number(rate: float, share: float, lower: int) -> None:
     assert lower_rate(rate, share) == lower

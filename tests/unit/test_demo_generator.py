@@ -1,4 +1,4 @@
-"""The made-up quotes: the same for the same seed, and such as a venue could send."""
+"""The generated quotes: the same for the same seed, and plausible for a venue."""
 
 import numpy
 import pytest
@@ -10,7 +10,7 @@ from penstock.middleware import OutgoingBatch
 
 
 def taken(seed: int, sizes: list[int], symbols: int = 20) -> tuple[bytes, list[str]]:
-    """The bytes and topics of so many quotes, taken in batches of these sizes."""
+    """The bytes and topics of this many quotes, taken in batches of these sizes."""
     generator = TickGenerator(seed, symbols)
     batches = [generator.take(numpy.arange(size)) for size in sizes]
     payloads = b"".join(bytes(batch.payloads) for batch in batches)
@@ -34,7 +34,7 @@ def test_the_same_seed_makes_the_same_bytes() -> None:
     assert taken(1, [300]) != taken(2, [300])
 
 
-def test_how_many_are_taken_at_once_changes_nothing() -> None:
+def test_the_batch_size_changes_nothing() -> None:
     def but_times(sizes: list[int]) -> tuple[bytes, list[str]]:
         payloads, names = taken(1, sizes)
         quotes = numpy.frombuffer(bytearray(payloads), QUOTE.dtype)
@@ -45,7 +45,7 @@ def test_how_many_are_taken_at_once_changes_nothing() -> None:
     assert but_times([BLOCK_SIZE, BLOCK_SIZE]) == but_times([1, 700, BLOCK_SIZE, BLOCK_SIZE - 701])
 
 
-def test_quotes_are_such_as_a_venue_sends() -> None:
+def test_quotes_are_plausible() -> None:
     quotes = records(3 * BLOCK_SIZE)
     assert (quotes["bid_price"] < quotes["ask_price"]).all()
     assert (quotes["bid_size"] > 0).all()
@@ -61,7 +61,7 @@ def test_quotes_are_such_as_a_venue_sends() -> None:
     assert one.venue == "XDEM"
 
 
-def test_a_symbol_wanders_in_small_steps_and_comes_in_bursts() -> None:
+def test_a_symbol_moves_in_small_steps_and_comes_in_bursts() -> None:
     quotes = records(4 * BLOCK_SIZE, symbols=5)
     for symbol in numpy.unique(quotes["symbol"]):
         prices = quotes["bid_price"][quotes["symbol"] == symbol]
@@ -77,7 +77,7 @@ def test_the_topic_is_that_of_the_symbol() -> None:
     assert names == [f"md.demo.eq.{symbol.decode()}.quote" for symbol in quotes["symbol"].tolist()]
 
 
-def test_a_schedule_gives_every_message_its_time_once() -> None:
+def test_a_schedule_assigns_every_message_its_time_once() -> None:
     schedule = Schedule(1_000_000, 1_000)
     times: list[int] = []
     while not schedule.is_over:
@@ -87,6 +87,6 @@ def test_a_schedule_gives_every_message_its_time_once() -> None:
     assert not len(schedule.due(64))
 
 
-def test_more_than_a_block_cannot_be_taken_at_once() -> None:
+def test_at_most_one_block_can_be_taken_at_once() -> None:
     with pytest.raises(LocalProtocolError):
         TickGenerator(1, 1).take(numpy.zeros(BLOCK_SIZE + 1, numpy.int64))

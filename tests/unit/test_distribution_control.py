@@ -1,4 +1,4 @@
-"""The distribution protocol's messages: what they are on the wire, and what is refused."""
+"""The distribution protocol's messages: their encoding, and refusals."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "protocol" /
 
 
 def test_messages_are_maps_as_documented() -> None:
-    # written down once from the page: maps, in the order of the fields
+    # copied from the page: maps, in the order of the fields
     golden = (
         "87a474797065a9737562736372696265a66e756d62657207a6746f7069637391a46d642e3ea3636c73a76d657465726564"
         "aa7065725f7365636f6e64cb4010000000000000a5616674657200a565706f636800"
@@ -28,7 +28,7 @@ def test_messages_are_maps_as_documented() -> None:
 
 @pytest.mark.parametrize("size", [0, 8, 300, 70_000])
 def test_events_begin_with_the_documented_bytes(size: int) -> None:
-    """Sessions write them without msgpack; what they write is read as an Events message."""
+    """Sessions write events without msgpack; the bytes are read as an Events message."""
     written = bytes.fromhex("82a474797065a66576656e7473a464617461c6") + size.to_bytes(4, "big") + bytes(size)
     assert control.PROTOCOL.decode(written) == control.Events(bytes(size))
 
@@ -57,7 +57,7 @@ def test_events_begin_with_the_documented_bytes(size: int) -> None:
         control.Refused(control.RefusalCode.RATE, "too many", 8),
     ],
 )
-def test_messages_come_back_as_they_were(said: control.ControlMessage) -> None:
+def test_messages_are_decoded_unchanged(said: control.ControlMessage) -> None:
     assert control.PROTOCOL.decode(control.PROTOCOL.encode(said, SIZE_MAX)) == said
 
 
@@ -81,7 +81,7 @@ def test_messages_come_back_as_they_were(said: control.ControlMessage) -> None:
         {"type": "who-is-there"},
     ],
 )
-def test_bad_messages_are_refused(bad: dict[str, object]) -> None:
+def test_invalid_messages_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(RemoteProtocolError):
         control.PROTOCOL.decode(msgspec.msgpack.encode(bad))
 

@@ -1,4 +1,4 @@
-"""Documents are run, not believed."""
+"""Documents are executed, not trusted."""
 
 import ast
 import importlib.util
@@ -23,14 +23,14 @@ from penstock.node.checking import check_files
 from penstock.node.plant import Plant
 
 NOT_RUN_MAX = 20
-"""Blocks that may be marked as not run, in all documents together."""
+"""Maximum number of blocks marked as not run, in all documents together."""
 
 
 @pytest.mark.usefixtures("own_formats")
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of one document build on each other; a block that begins with a file's name is that file. Ports are
-    exchanged for free ones, so that nobody else on this machine is heard."""
+    replaced by free ones, so that no other process on this machine is reached."""
     monkeypatch.chdir(tmp_path)
     named = r"```(?:toml|python)\n# (\S+\.(?:toml|py))\n(.*?)```"
     for name, block in re.findall(named, path.read_text(), flags=re.DOTALL):
@@ -45,7 +45,7 @@ def test_python_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
             exec(compile(text, path.name, "exec"), namespace)
 
 
-def test_the_tree_with_an_administration_server_can_be_run_as_it_is_written(tmp_path: Path) -> None:
+def test_the_tree_with_an_administration_server_works_as_documented(tmp_path: Path) -> None:
     for name, block in re.findall(
         r"```toml\n# (\S+\.toml)\n(.*?)```", (ROOT / "docs/how-to/agents.md").read_text(), re.DOTALL
     ):
@@ -61,7 +61,7 @@ def test_the_tree_with_an_administration_server_can_be_run_as_it_is_written(tmp_
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_have_existing_targets(path: Path) -> None:
     for target in re.findall(r"\[[^\]`]+\]\(([^)#|]+)\)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
@@ -97,7 +97,7 @@ def test_generated_pages_are_current(name: str, generator: ModuleType) -> None:
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
-    """docs/generate.py, whose pages are made once."""
+    """docs/generate.py, loaded once."""
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -108,15 +108,15 @@ def generator() -> ModuleType:
     return module
 
 
-def test_few_blocks_are_not_run_and_each_says_why() -> None:
+def test_few_blocks_are_skipped_and_each_names_the_reason() -> None:
     marked = [block for page in DOCUMENTS for block in blocks_of(page) if not block.is_run]
     assert len(marked) <= NOT_RUN_MAX
     assert all(len(block.mark) > len(NOT_RUN) + 10 for block in marked)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_programs_are_fenced_so_that_they_run(path: Path) -> None:
-    """An indented block is a drawing, a command or a part of a document, and no program."""
+def test_program_blocks_are_fenced_so_that_they_run(path: Path) -> None:
+    """An indented block is a drawing, a command or a part of a document, never a program."""
     assert [block for block in indented_blocks_of(path) if _is_program(block)] == []
 
 

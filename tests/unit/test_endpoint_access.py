@@ -1,4 +1,4 @@
-"""Rights to read the page of a node."""
+"""Access to the status page of a node."""
 
 import asyncio
 import contextlib
@@ -14,9 +14,9 @@ import pytest
 
 from certificates import make_certificate
 from penstock.admin.config import AdminConfig
-from penstock.base.endpoint import CONNECTIONS_MAX, Endpoint, Health
 from penstock.base.errors import ConfigurationError
 from penstock.base.metrics import Metrics
+from penstock.base.status_page import CONNECTIONS_MAX, Health, StatusPage
 from penstock.net.page_access import PageAccessConfig, PageTokenConfig, page_access, page_token
 from penstock.net.secret import write_private
 from penstock.node.console_config import ConsoleConfig
@@ -36,11 +36,11 @@ def access_files(directory: Path) -> PageAccessConfig:
 
 
 @contextmanager
-def protected_page(directory: Path) -> Iterator[tuple[Endpoint, int, PageAccessConfig]]:
+def protected_page(directory: Path) -> Iterator[tuple[StatusPage, int, PageAccessConfig]]:
     """A page on all interfaces; the tests reach it by the loopback interface."""
     files = access_files(directory)
     access = page_access(files, "0.0.0.0")
-    with Endpoint(Metrics(), lambda: Health(True), host="0.0.0.0", access=access) as endpoint:
+    with StatusPage(Metrics(), lambda: Health(True), host="0.0.0.0", access=access) as endpoint:
         assert endpoint.url.startswith("https://0.0.0.0:")
         yield endpoint, int(endpoint.url.rpartition(":")[2]), files
 
@@ -60,27 +60,27 @@ def asked(port: int, files: PageAccessConfig, *headers: tuple[str, str]) -> tupl
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
-def test_a_page_beyond_this_machine_is_refused(host: str) -> None:
+def test_a_page_beyond_this_machine_without_tls_is_refused(host: str) -> None:
     with pytest.raises(ConfigurationError, match="neither TLS nor a token"):
-        Endpoint(Metrics(), lambda: Health(True), host=host)
+        StatusPage(Metrics(), lambda: Health(True), host=host)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost"])
 def test_a_page_on_this_machine_is_served(host: str) -> None:
     assert page_access(PageAccessConfig(), host) is None
-    Endpoint(Metrics(), lambda: Health(True), host=host).stop()
+    StatusPage(Metrics(), lambda: Health(True), host=host).stop()
 
 
 @pytest.mark.parametrize("host", [*ELSEWHERE, "127.0.0.1"])
 @pytest.mark.parametrize("missing", ["certificate", "private_key", "token_file"])
-def test_a_page_with_half_of_what_it_needs_is_refused(tmp_path: Path, host: str, missing: str) -> None:
+def test_a_page_with_an_incomplete_configuration_is_refused(tmp_path: Path, host: str, missing: str) -> None:
     given = {key: "x" for key in ("certificate", "private_key", "token_file") if key != missing}
     with pytest.raises(ConfigurationError, match=rf"not configured: metrics_access\.{missing} \(") as caught:
         page_access(PageAccessConfig(**given), host)
     assert caught.value.where == "metrics_host"
 
 
-def test_all_keys_that_are_missing_are_named() -> None:
+def test_all_missing_keys_are_named() -> None:
     names = r"metrics_access\.certificate, metrics_access\.private_key, metrics_access\.token_file"
     with pytest.raises(ConfigurationError, match=names):
         page_access(PageAccessConfig(), "0.0.0.0")
@@ -102,14 +102,14 @@ def test_a_server_beyond_this_machine_needs_a_token_besides_tls(configure: Calla
 
 
 @pytest.mark.parametrize("configure", [admin_config, ConsoleConfig])
-def test_a_server_on_this_machine_has_no_token_or_tls_as_well(configure: Callable[..., Any]) -> None:
+def test_a_server_on_this_machine_can_have_a_token_or_tls_too(configure: Callable[..., Any]) -> None:
     assert page_token(configure().metrics_access) is None
     assert page_token(configure(certificate="x.pem", private_key="x.key").metrics_access) is None
     with pytest.raises(ConfigurationError, match="not configured: certificate, private_key"):
         configure(metrics_access=PageTokenConfig(token_file="x"))
 
 
-def test_the_token_file_of_an_administration_server_is_looked_for_beside_its_document(tmp_path: Path) -> None:
+def test_the_token_file_of_an_administration_server_is_relative_to_its_document(tmp_path: Path) -> None:
     tls = {"certificate": "x.pem", "private_key": "x.key"}
     config = admin_config(**tls, metrics_access=PageTokenConfig(token_file="page.token")).beside(tmp_path)
     assert config.metrics_access.token_file == str(tmp_path / "page.token")
@@ -132,7 +132,9 @@ def test_a_token_is_not_shown(tmp_path: Path) -> None:
         (b"header\r\nInjected: yes-indeed", 0o600, "characters"),
     ],
 )
-def test_a_token_file_is_its_owners_and_has_a_token(tmp_path: Path, token: bytes, mode: int, said: str) -> None:
+def test_a_token_file_must_belong_to_its_owner_and_contain_a_token(
+    tmp_path: Path, token: bytes, mode: int, said: str
+) -> None:
     files = access_files(tmp_path)
     path = Path(files.token_file)
     path.write_bytes(token)
@@ -157,7 +159,7 @@ def test_only_requests_with_the_token_are_answered(tmp_path: Path) -> None:
         assert TOKEN.encode() not in body
 
 
-def test_a_page_with_a_token_is_not_read_without_tls(tmp_path: Path) -> None:
+def test_a_page_with_a_token_is_not_served_without_tls(tmp_path: Path) -> None:
     with protected_page(tmp_path) as (_, port, files):
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(f"GET /metrics HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
@@ -169,13 +171,13 @@ def test_a_page_with_a_token_is_not_read_without_tls(tmp_path: Path) -> None:
         assert asked(port, files, ("Authorization", f"Bearer {TOKEN}"))[0] == 200
 
 
-def test_clients_that_say_nothing_hold_up_nobody_and_are_bounded(tmp_path: Path) -> None:
+def test_silent_clients_delay_no_other_client_and_are_bounded(tmp_path: Path) -> None:
     with protected_page(tmp_path) as (_, port, files):
         with socket.create_connection(("127.0.0.1", port), timeout=10):
             assert asked(port, files, ("Authorization", f"Bearer {TOKEN}"))[0] == 200
         silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(CONNECTIONS_MAX)]
         further = socket.create_connection(("127.0.0.1", port), timeout=10)
-        assert further.recv(1) == b"", "one more than the limit is closed at once"
+        assert further.recv(1) == b"", "a client beyond the limit is closed at once"
         for each in [*silent, further]:
             each.close()
 

@@ -64,7 +64,7 @@ def test_every_consumer_gets_its_items_once_and_in_order() -> None:
     assert len(buffer) == 0
 
 
-def test_a_batch_is_distributed_whole() -> None:
+def test_a_batch_is_distributed_as_a_whole() -> None:
     core = engine()
     messages = [(f"md.{index % 3}", record(index)) for index in range(50)]
     with ring_consumer(core, 0, "md.>") as reader:
@@ -74,7 +74,7 @@ def test_a_batch_is_distributed_whole() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 8, 1_993, 2_000, 2_001, 2_008, 32_768])
 def test_records_of_any_size_reach_several_rings(size: int) -> None:
-    """Rings check what they read: one checksum for all of them, or one each, as the size allows."""
+    """A ring checks its records: one checksum for all rings, or one per ring, depending on the size."""
     core = engine()
     with ring_consumer(core, 0, "md.a") as first, ring_consumer(core, 1, "md.a") as second:
         core.publish(b"md.a", TRADE, bytes(range(256)) * 128 if size == 32_768 else bytes(size), NOW)
@@ -82,7 +82,7 @@ def test_records_of_any_size_reach_several_rings(size: int) -> None:
             assert [len(event.body) for event in drain(reader) if event.kind == UPDATE] == [size]
 
 
-def test_a_message_that_is_not_whole_is_counted() -> None:
+def test_an_incomplete_message_is_counted() -> None:
     core = engine()
     assert core.distribute(batch_of(packets([("md.a", bytes(4_000))])), NOW) == 0
     assert core.distribute(batch_of(packets([("md.a", bytes(40_000))], size_max=60_000)), NOW) == 0
@@ -110,7 +110,7 @@ def test_one_topic_with_two_models_is_two_items() -> None:
     assert [each.version for each in core.current(["md.x"])] == [1, 1]
 
 
-def test_what_was_unsubscribed_comes_no_more() -> None:
+def test_unsubscribed_items_are_no_longer_delivered() -> None:
     core = engine()
     with ring_consumer(core, 0, "md.>") as reader:
         core.handle(Subscribe(0, 2, ["md.a"]), NOW)
@@ -126,8 +126,8 @@ def test_what_was_unsubscribed_comes_no_more() -> None:
         assert drain(reader) == []
 
 
-def test_the_number_of_an_item_is_used_again_without_confusion() -> None:
-    """A node that keeps what is wanted: an event of an item that is gone never reaches who wants its successor."""
+def test_the_number_of_an_item_is_reused_without_confusion() -> None:
+    """A node that keeps only wanted items: an event of a removed item never reaches a subscriber of its successor."""
     core = engine(keeps="wanted", budget_bytes=0)
     with ring_consumer(core, 0, "md.a", "md.b") as reader:
         core.publish(b"md.a", QUOTE, record(1), NOW)
@@ -139,7 +139,7 @@ def test_the_number_of_an_item_is_used_again_without_confusion() -> None:
         assert core.kernel.items.used == 1
 
 
-def test_a_node_takes_only_what_is_wanted() -> None:
+def test_a_node_keeps_only_wanted_items() -> None:
     core = engine(keeps="wanted")
     assert not core.publish(AAPL, QUOTE, record(1), NOW)
     assert core.counters["messages_unwanted"] == 1
@@ -153,7 +153,7 @@ def test_a_node_takes_only_what_is_wanted() -> None:
     assert core.kernel.items.used == 0
 
 
-def test_sessions_are_named_when_they_have_something_to_send() -> None:
+def test_sessions_are_listed_when_they_have_events_to_send() -> None:
     core = engine()
     buffer, answers = buffer_consumer(core, 5, "md.>")
     assert answers[-1] == Ready((5,))
@@ -164,7 +164,7 @@ def test_sessions_are_named_when_they_have_something_to_send() -> None:
     assert kinds(read_events(buffer.take())) == [LIVE, DEFINE, UPDATE, UPDATE]
 
 
-def test_a_buffer_is_taken_in_whole_events() -> None:
+def test_a_buffer_is_read_in_whole_events() -> None:
     core = engine()
     buffer, _ = buffer_consumer(core, 0, "md.>")
     for value in range(5):
@@ -185,7 +185,7 @@ def overrun(core: DistributionEngine, reader: RingReader, capacity: int) -> None
 
 
 @pytest.mark.spec("CRIT-4")
-def test_who_is_overrun_gets_what_it_missed_again() -> None:
+def test_an_overrun_consumer_gets_the_missed_events_again() -> None:
     core = engine()
     with ring_consumer(core, 0, AAPL.decode(), capacity=140_000) as reader:
         core.publish(AAPL, QUOTE, record(10_000), NOW)
@@ -209,7 +209,7 @@ def test_who_is_overrun_gets_what_it_missed_again() -> None:
 
 
 @pytest.mark.spec("CRIT-4")
-def test_a_refresh_that_may_have_been_lost_comes_again() -> None:
+def test_a_refresh_that_may_have_been_lost_is_repeated() -> None:
     core = engine()
     core.publish(AAPL, QUOTE, record(1), NOW)
     core.publish(MSFT, QUOTE, record(7), NOW)
@@ -225,7 +225,7 @@ def test_a_refresh_that_may_have_been_lost_comes_again() -> None:
 
 
 @pytest.mark.spec("CRIT-4")
-def test_what_is_no_longer_kept_is_accounted_for_and_refreshed() -> None:
+def test_events_that_are_no_longer_kept_are_reported_and_refreshed() -> None:
     core = engine(history_bytes=65_536)
     with ring_consumer(core, 0, AAPL.decode()) as reader:
         core.publish(AAPL, QUOTE, record(1), NOW)
@@ -243,7 +243,7 @@ def test_what_is_no_longer_kept_is_accounted_for_and_refreshed() -> None:
     assert core.record(0).receipts == 1
 
 
-def test_a_slow_session_goes_on_where_it_stopped() -> None:
+def test_a_slow_session_continues_where_it_stopped() -> None:
     core = engine()
     buffer, _ = buffer_consumer(core, 0, AAPL.decode(), capacity=40_000)
     fast, _ = buffer_consumer(core, 1, AAPL.decode())
@@ -259,7 +259,7 @@ def test_a_slow_session_goes_on_where_it_stopped() -> None:
 
 
 @pytest.mark.spec("CRIT-4")
-def test_a_session_that_is_too_slow_is_told_and_refreshed() -> None:
+def test_a_session_that_is_too_slow_gets_a_receipt_and_a_refresh() -> None:
     core = engine(history_bytes=65_536)
     buffer, _ = buffer_consumer(core, 0, AAPL.decode(), capacity=40_000)
     for value in range(1_000):
@@ -274,7 +274,7 @@ def test_a_session_that_is_too_slow_is_told_and_refreshed() -> None:
     assert told(read_events(buffer.take())) == [(UPDATE, 5)]
 
 
-def test_refreshes_wait_for_room_and_cover_what_came_meanwhile() -> None:
+def test_refreshes_wait_for_space_and_cover_updates_in_between() -> None:
     core = engine()
     for index in range(1_000):
         core.publish(b"md.%d" % index, QUOTE, record(index), NOW)
@@ -304,7 +304,7 @@ def test_refreshes_of_many_items_do_not_overrun_a_ring() -> None:
     assert kinds(events)[-1] == LIVE
 
 
-def test_an_image_from_above_refreshes_and_live_waits_for_it() -> None:
+def test_an_image_from_above_refreshes_items_and_live_updates_wait_for_it() -> None:
     core = engine(keeps="wanted", has_upstream=True)
     buffer, answers = buffer_consumer(core, 0, "md.a")
     assert answers == [Wanted(("md.a",))]
@@ -323,7 +323,7 @@ def test_an_image_from_above_refreshes_and_live_waits_for_it() -> None:
     assert (events[0].lost[2], events[1].flags) == (ReceiptCause.UPSTREAM, EventFlag.AFTER_OVERRUN)
 
 
-def test_an_output_that_is_too_small_is_accounted_for() -> None:
+def test_events_beyond_a_small_output_are_reported() -> None:
     core = engine(budget_bytes=0, history_bytes=65_536)
     buffer, _ = buffer_consumer(core, 0, "md.a")
     for value in range(1_000):
@@ -337,8 +337,8 @@ def test_an_output_that_is_too_small_is_accounted_for() -> None:
 
 
 @pytest.mark.spec("MDE-3", "METR-4")
-def test_what_a_limited_output_leaves_is_due_at_once() -> None:
-    """No other update need come for the last one to be written."""
+def test_events_left_by_a_limited_output_are_due_at_once() -> None:
+    """The last update is written without a further update."""
     core = engine(budget_bytes=0)
     buffer, _ = buffer_consumer(core, 0, "md.a")
     core.publish(b"md.a", QUOTE, record(1), NOW)
@@ -352,7 +352,7 @@ def test_what_a_limited_output_leaves_is_due_at_once() -> None:
     ("topics", "error"),
     [(["md..a"], TopicError), (["#tag"], TopicError), (["!md.a"], TopicError), ([], TopicError)],
 )
-def test_what_cannot_be_subscribed_to_changes_nothing(topics: list[str], error: type[Exception]) -> None:
+def test_an_invalid_subscription_changes_nothing(topics: list[str], error: type[Exception]) -> None:
     core = engine()
     buffer_consumer(core, 0)
     with pytest.raises(error):
@@ -360,7 +360,7 @@ def test_what_cannot_be_subscribed_to_changes_nothing(topics: list[str], error: 
     core.handle(Subscribe(0, 1, ["md.a"]), NOW)
 
 
-def test_bounds_are_kept() -> None:
+def test_limits_are_enforced() -> None:
     core = engine(
         items_max=2, subscriptions_per_consumer_max=2, topics_per_consumer_max=3, consumers_max=1, pairs_max=1
     )
@@ -396,7 +396,7 @@ def test_mistakes_of_the_driver_are_refused() -> None:
         core.publish(b"md.a", QUOTE, bytes(40_000), NOW)
 
 
-def test_a_consumer_that_is_gone_leaves_nothing() -> None:
+def test_a_detached_consumer_leaves_nothing_behind() -> None:
     core = engine()
     for _ in range(3):
         buffer, _ = buffer_consumer(core, 0, "md.>", "md.a", capacity=40_000)
@@ -410,7 +410,7 @@ def test_a_consumer_that_is_gone_leaves_nothing() -> None:
         assert len(buffer) == 0
 
 
-def test_an_event_says_what_was_put_into_it() -> None:
+def test_an_event_returns_its_values() -> None:
     made = make_event(UPDATE, item=7, body=b"abc", cls=2, flags=4, number=9, version=8, started_ns=-3, merged=5, slot=6)
     assert len(made) == 56
     (event,) = read_events(made)
@@ -420,8 +420,8 @@ def test_an_event_says_what_was_put_into_it() -> None:
         assert event.topic
 
 
-def test_an_engine_that_is_dropped_gives_its_history_back_at_once() -> None:
-    """Without waiting for a collector of cycles, which does not know how much memory an engine holds."""
+def test_a_dropped_engine_frees_its_history_at_once() -> None:
+    """Without waiting for the garbage collector, which does not know how much memory an engine holds."""
     gc.disable()
     try:
         core = engine()

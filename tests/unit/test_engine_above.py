@@ -6,8 +6,7 @@ from penstock.base.clock import NS_PER_MS
 from penstock.engine import EventKind, MeteringLimits, TransmissionClass, make_event, read_events
 from penstock.engine.core.events import Detach, Image, Lost, Overrun, Subscribe, Tick
 from penstock.engine.core.kernel._event import ReceiptCause
-from penstock.plant.live.datapath import Updated
-from penstock.plant.live.upstream import Incoming
+from penstock.plant.core.incoming import Incoming, Updated
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told
 from unit.test_engine_classes import records_consumer
 
@@ -19,7 +18,7 @@ def image(value: int, *, version: int, is_repair: bool = False) -> Image:
 
 
 @pytest.mark.spec("MUX-1", "METR-4")
-def test_an_image_of_what_is_there_takes_nothing_away_that_waits() -> None:
+def test_an_image_of_a_known_item_drops_no_waiting_update() -> None:
     """After an unsubscription above, an update may arrive before the image of the next subscription."""
     core = engine(classes=("critical", "metered"), keeps="wanted", has_upstream=True, limits=MeteringLimits())
     buffer, _ = buffer_consumer(core, 0)
@@ -33,7 +32,7 @@ def test_an_image_of_what_is_there_takes_nothing_away_that_waits() -> None:
 
 
 @pytest.mark.spec("MUX-1", "ADPT-3")
-def test_who_got_an_old_record_into_its_region_after_a_loss_was_told_gets_a_receipt_with_the_new_one() -> None:
+def test_a_region_record_written_after_a_reported_loss_causes_a_receipt_with_the_next_record() -> None:
     core = engine(keeps="wanted", has_upstream=True)
     with records_consumer(core, 0) as first, records_consumer(core, 1) as late:
         first.subscribe(1, "md.a")
@@ -44,15 +43,15 @@ def test_who_got_an_old_record_into_its_region_after_a_loss_was_told_gets_a_rece
         drain(late.events)
         late.subscribe(2, "md.a")  # and has the record from before the loss
         core.handle(image(9, version=9, is_repair=True), NOW)
-        assert RECEIPT not in [event.kind for event in drain(first.events)]  # which was told
+        assert RECEIPT not in [event.kind for event in drain(first.events)]  # the loss was reported to this consumer
         (receipt,) = [event for event in drain(late.events) if event.kind == RECEIPT]
         assert receipt.lost[2] == ReceiptCause.UPSTREAM
         assert (first.value(0), late.value(0)) == (9, 9)
 
 
 @pytest.mark.spec("MUX-1", "ADPT-1")
-def test_a_record_of_a_plant_that_was_started_anew_is_written_into_regions() -> None:
-    """It counts versions anew: the same one is another record."""
+def test_a_record_of_a_restarted_plant_is_written_into_regions() -> None:
+    """A restarted plant counts versions from the start: the same version is another record."""
     core = engine(keeps="wanted", has_upstream=True)
     with records_consumer(core, 0) as consumer:
         consumer.subscribe(1, "md.a")
@@ -63,8 +62,8 @@ def test_a_record_of_a_plant_that_was_started_anew_is_written_into_regions() -> 
 
 
 @pytest.mark.spec("MUX-1", "CRIT-4")
-def test_an_overrun_ring_gets_nothing_again_of_a_plant_that_was_started_anew() -> None:
-    """What the one before said last has the same version as the record of the new one."""
+def test_an_overrun_ring_repeats_nothing_of_the_previous_run_of_a_plant() -> None:
+    """The last record of the previous run has the same version as the first record of the new run."""
     core = engine(keeps="wanted", has_upstream=True)
     with ring_consumer(core, 0, "md.a") as reader:
         core.publish(b"md.a", QUOTE, record(1), NOW, version=1)
@@ -78,8 +77,8 @@ def test_an_overrun_ring_gets_nothing_again_of_a_plant_that_was_started_anew() -
 
 
 @pytest.mark.spec("MUX-1", "CRIT-4")
-def test_who_comes_back_gets_the_record_of_an_image_that_came_meanwhile() -> None:
-    """It is not among the updates that can be replayed."""
+def test_a_consumer_that_reconnects_gets_the_record_of_an_image_received_in_between() -> None:
+    """The image's record is not among the updates that can be replayed."""
     core = engine(keeps="wanted", has_upstream=True)
     buffer_consumer(core, 1, "md.a")
     first, _ = buffer_consumer(core, 0, "md.a")
@@ -96,13 +95,13 @@ def test_who_comes_back_gets_the_record_of_an_image_that_came_meanwhile() -> Non
 
 
 @pytest.mark.spec("MUX-1", "CRIT-4")
-def test_the_image_of_what_is_there_does_not_come_before_the_updates_that_led_to_it() -> None:
+def test_the_image_of_a_known_item_does_not_overtake_the_updates_before_it() -> None:
     core = engine(keeps="wanted", has_upstream=True, budget_bytes=0)
     buffer, _ = buffer_consumer(core, 0, "md.a")
     core.publish(b"md.a", QUOTE, record(1), NOW, version=1)
     core.serve(NOW)
     core.handle(Lost(), NOW)
-    for value in (2, 3):  # which wait for the output
+    for value in (2, 3):  # these wait for the output
         core.publish(b"md.a", QUOTE, record(value), NOW, version=value)
     core.handle(image(3, version=3, is_repair=True), NOW)
     core.serve(NOW)
@@ -111,8 +110,8 @@ def test_the_image_of_what_is_there_does_not_come_before_the_updates_that_led_to
 
 
 @pytest.mark.spec("MUX-1", "TP-2")
-def test_the_first_update_after_an_item_was_defined_again_stands_for_itself() -> None:
-    """It is of another subscription: what came between the two is not there, and consumers are to be told."""
+def test_the_first_update_after_an_item_was_defined_again_has_no_predecessor() -> None:
+    """The update belongs to another subscription: updates between the two are missing, and consumers get a receipt."""
     incoming = Incoming(lambda number: ())
     incoming.begin(is_again=False)
 

@@ -1,4 +1,4 @@
-"""Many pairs at once: classes of subscriptions, before and after a change of the rules."""
+"""Class selection for many (consumer, item) pairs at once, before and after a change of the rules."""
 
 from penstock.engine import (
     ClassMap,
@@ -26,7 +26,7 @@ def publish_all(core: DistributionEngine, value: int) -> None:
 
 
 def classes(core: DistributionEngine, buffer: SessionBuffer, value: int) -> list[int]:
-    """Of an update of each item, in the items' order."""
+    """The class of an update of each item, in the items' order."""
     drain(core, buffer)
     publish_all(core, value)
     found = {event.item: event.cls for event in drain(core, buffer) if event.kind == EventKind.UPDATE}
@@ -54,7 +54,7 @@ def test_each_item_of_a_subscription_has_the_class_of_its_topic_and_model() -> N
     assert classes(core, buffer, 2) == expected(0)
 
 
-def test_other_rules_hold_for_some_pairs_at_once_and_for_all_soon() -> None:
+def test_new_rules_apply_to_some_pairs_at_once_and_to_all_soon() -> None:
     core = engine(rules=EVEN)
     publish_all(core, 1)
     buffer, _ = buffer_consumer(core, 0, capacity=1 << 22)
@@ -62,7 +62,7 @@ def test_other_rules_hold_for_some_pairs_at_once_and_for_all_soon() -> None:
     core.handle(ChangeClasses(ODD), NOW + 1)
     between = classes(core, buffer, 2)
     assert between[:RESELECTED_MAX] == expected(1)[:RESELECTED_MAX]
-    assert between[RESELECTED_MAX:] == expected(0)[RESELECTED_MAX:], "nobody waits for all of it"
+    assert between[RESELECTED_MAX:] == expected(0)[RESELECTED_MAX:], "no caller waits for all pairs"
     slices = 0
     while core.next_deadline_ns() is not None:
         core.handle(Tick(), NOW + 1)
@@ -71,7 +71,7 @@ def test_other_rules_hold_for_some_pairs_at_once_and_for_all_soon() -> None:
     assert classes(core, buffer, 3) == expected(1)
 
 
-def test_a_subscription_that_ends_while_rules_change_is_left_alone() -> None:
+def test_a_subscription_that_ends_while_rules_change_is_skipped() -> None:
     core = engine(rules=EVEN)
     publish_all(core, 1)
     buffer_consumer(core, 0, capacity=1 << 22)
@@ -83,7 +83,7 @@ def test_a_subscription_that_ends_while_rules_change_is_left_alone() -> None:
     assert core.record(0).items == 0
 
 
-def test_an_item_that_is_gone_is_gone_from_every_subscription_that_had_it() -> None:
+def test_a_removed_item_is_removed_from_every_subscription_that_had_it() -> None:
     core = engine()
     publish_all(core, 1)
     buffer_consumer(core, 0, capacity=1 << 22)
@@ -91,7 +91,7 @@ def test_an_item_that_is_gone_is_gone_from_every_subscription_that_had_it() -> N
         core.handle(Subscribe(0, number, [topic]), NOW)
     core.handle(Removed(b"md.even.0", QUOTE.id), NOW)
     assert core.record(0).items == COUNT - 1
-    core.publish(b"md.late.0", QUOTE, record(1), NOW)  # it may have the number that is free again
+    core.publish(b"md.late.0", QUOTE, record(1), NOW)  # the subscription may have the number that is free again
     core.handle(Unsubscribe(0, 2), NOW)
     assert core.record(0).items == COUNT
     core.handle(Unsubscribe(0, 1), NOW)

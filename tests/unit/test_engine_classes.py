@@ -53,7 +53,7 @@ ALL = ("critical", "adaptive", "metered")
 
 @dataclass
 class RecordsConsumer:
-    """With a ring, a ring of notices, and regions that are made when they are asked for."""
+    """A consumer with a ring, a ring of notices, and regions that are created on request."""
 
     core: DistributionEngine
     number: int
@@ -79,7 +79,7 @@ class RecordsConsumer:
         return self.carry_out(self.core.handle(Subscribe(self.number, number, topics, cls), NOW))  # type: ignore[arg-type]
 
     def settle(self) -> list[Event]:
-        """All notices, until nothing more is to come."""
+        """All notices that are waiting."""
         found = drain(self.notices)
         while (deadline := self.core.next_deadline_ns()) is not None:
             self.carry_out(self.core.handle(Tick(), deadline))
@@ -93,7 +93,7 @@ class RecordsConsumer:
             memory[8 * slot : 8 * slot + 8] = generation.to_bytes(8, "little")
 
     def value(self, slot: int) -> int:
-        """What record() was told of the quote there."""
+        """The arguments that record() got for the quote in this slot."""
         found = self.readers[QUOTE.id].read(slot)
         assert found is not None
         return int.from_bytes(found.payload[:8], "little")
@@ -134,7 +134,7 @@ def bar(**values: int) -> bytes:
 
 @pytest.mark.spec("ADPT-1")
 @pytest.mark.spec("ADPT-2")
-def test_under_congestion_the_newest_value_wins_and_nothing_queues_up() -> None:
+def test_under_congestion_the_newest_value_wins_and_queues_stay_bounded() -> None:
     core = engine(budget_bytes=0)
     buffer, _ = buffer_consumer(core, 0)
     core.handle(Subscribe(0, 1, ["md.*"], "adaptive"), NOW)
@@ -152,7 +152,7 @@ def test_under_congestion_the_newest_value_wins_and_nothing_queues_up() -> None:
 
 
 @pytest.mark.spec("ADPT-2")
-def test_a_write_that_fails_stays_pending_and_others_are_served() -> None:
+def test_a_failed_write_stays_pending_and_other_consumers_are_served() -> None:
     core = engine()
     slow, _ = buffer_consumer(core, 0, capacity=40_000)
     fast, _ = buffer_consumer(core, 1)
@@ -165,14 +165,14 @@ def test_a_write_that_fails_stays_pending_and_others_are_served() -> None:
     assert core.record(0).pending == 10
     assert core.record(0).classes["adaptive"].congested >= 1
     assert taken == list(range(1_000))
-    assert len(slow) < 20_000  # more would only grow old there
+    assert len(slow) < 20_000  # more would only become stale there
     slow.take()
     core.serve(NOW)
     assert sorted(value for _, value in told(read_events(slow.take()))) == list(range(990, 1_000))
     assert core.record(0).pending == 0
 
 
-def test_a_record_read_once_is_written_for_all_that_wait() -> None:
+def test_a_record_read_once_is_written_for_all_waiting_consumers() -> None:
     core = engine(serves_all_pending=True, budget_bytes=0)
     buffers = [buffer_consumer(core, number)[0] for number in range(3)]
     for number in range(3):
@@ -185,7 +185,7 @@ def test_a_record_read_once_is_written_for_all_that_wait() -> None:
     assert [told(read_events(buffer.take())) for buffer in buffers] == [[(UPDATE, 2)]] * 3
 
 
-def test_high_low_and_volume_hold_over_what_was_conflated() -> None:
+def test_high_low_and_volume_are_correct_across_conflation() -> None:
     core = engine(budget_bytes=0)
     core.handle(LearnModel(BAR), NOW)
     buffer, _ = buffer_consumer(core, 0)
@@ -223,7 +223,7 @@ def test_records_are_written_in_place_and_notified() -> None:
         assert core.record(0).memory == ("ring", "notices", "region quote 64")
 
 
-def test_only_parts_that_changed_are_written() -> None:
+def test_only_changed_parts_are_written() -> None:
     core = engine()
     with records_consumer(core, 0) as consumer:
         core.publish(b"md.a", QUOTE, record(1), NOW)
@@ -239,7 +239,7 @@ def test_only_parts_that_changed_are_written() -> None:
         assert found.part_update_counts == (1, 1, 4)
 
 
-def test_what_a_reader_has_not_read_is_carried_on() -> None:
+def test_updates_that_a_reader_has_not_read_are_merged_into_the_next_one() -> None:
     core = engine()
     core.handle(LearnModel(BAR), NOW)
     with records_consumer(core, 0) as consumer:
@@ -261,12 +261,12 @@ def test_what_a_reader_has_not_read_is_carried_on() -> None:
         consumer.mark(BAR, 0, 2 * 2)
         core.publish(b"bars.a", BAR, bar(volume=16, high=2), NOW)
         assert read() == (2, 24, 2)
-        for mark in (2**64 - 1, 0, 1):  # whatever it says concerns its own records only
+        for mark in (2**64 - 1, 0, 1):  # a hostile value affects only the reader's own records
             consumer.mark(BAR, 0, mark)
             core.publish(b"bars.a", BAR, bar(volume=1, high=1), NOW)
 
 
-def test_a_region_that_is_full_is_replaced_by_a_larger_one() -> None:
+def test_a_full_region_is_replaced_by_a_larger_one() -> None:
     core = engine(region_records_max=128)
     with records_consumer(core, 0) as consumer:
         assert consumer.subscribe(1, "md.*") == []
@@ -287,7 +287,7 @@ def test_a_region_that_is_full_is_replaced_by_a_larger_one() -> None:
 
 
 @pytest.mark.spec("ADPT-3")
-def test_offsets_are_common_or_each_consumers_own() -> None:
+def test_offsets_are_common_or_per_consumer() -> None:
     for offsets in ("common", "own"):
         core = engine(offsets=offsets)
         for value in range(100):
@@ -304,7 +304,7 @@ def test_offsets_are_common_or_each_consumers_own() -> None:
             assert (counts, is_same) == (([128, 128], True) if offsets == "common" else ([128, 64], False))
 
 
-def test_a_slot_is_used_again() -> None:
+def test_a_slot_is_reused() -> None:
     core = engine(offsets="own", keeps="wanted")
     with records_consumer(core, 0) as consumer:
         for turn in range(100):
@@ -336,7 +336,7 @@ def test_consumers_share_a_region_that_is_written_once() -> None:
         RegionSink(writer, marks)
 
 
-def test_a_ring_of_notices_that_was_overrun_names_all_records() -> None:
+def test_an_overrun_ring_of_notices_names_all_records() -> None:
     core = engine()
     with records_consumer(core, 0) as consumer:
         consumer.subscribe(1, "md.*")
@@ -349,10 +349,10 @@ def test_a_ring_of_notices_that_was_overrun_names_all_records() -> None:
         assert sorted(event.topic for event in notices if event.kind == DEFINE) == [b"md.%d" % n for n in range(4)]
         assert [event.kind for event in notices].count(NOTICE) == 4
         assert [consumer.value(slot) for slot in range(4)] == list(range(996, 1_000))
-        assert notices[-1].kind == LIVE  # that of before may have been among what was lost
+        assert notices[-1].kind == LIVE  # the previous notice may have been lost
 
 
-def test_an_item_that_is_removed_is_told() -> None:
+def test_a_removed_item_is_reported() -> None:
     core = engine()
     with records_consumer(core, 0) as consumer, ring_consumer(core, 1, "md.a") as reader:
         consumer.subscribe(1, "md.a")
@@ -376,7 +376,7 @@ def metered(**settings: float) -> DistributionEngine:
 
 @pytest.mark.spec("METR-1")
 @pytest.mark.spec("METR-4")
-def test_no_more_than_the_rate_and_the_last_value_always() -> None:
+def test_the_rate_is_never_exceeded_and_the_last_value_always_arrives() -> None:
     core = metered()
     core.publish(b"md.a", QUOTE, record(0), NOW)
     buffer, _ = buffer_consumer(core, 0)
@@ -411,7 +411,7 @@ def test_a_limited_output_waits_for_the_nodes_rate() -> None:
 
 
 @pytest.mark.spec("METR-1")
-def test_a_consumer_whose_rate_allows_one_amid_a_slot_of_the_wheel_has_one_turn() -> None:
+def test_a_consumer_whose_rate_allows_an_update_within_a_wheel_slot_has_one_turn() -> None:
     core = engine(classes=ALL, limits=MeteringLimits(consumer_per_second=700))
     buffer, _ = buffer_consumer(core, 0)
     core.handle(Subscribe(0, 1, ["md.*"], "metered", per_second=100), NOW)
@@ -428,7 +428,7 @@ def test_a_consumer_whose_rate_allows_one_amid_a_slot_of_the_wheel_has_one_turn(
 
 
 @pytest.mark.spec("METR-3")
-def test_the_strictest_rate_holds_and_can_be_changed() -> None:
+def test_the_strictest_rate_applies_and_can_be_changed() -> None:
     core = metered(per_second_max=10, models={"quote": 2})  # type: ignore[arg-type]
     core.publish(b"md.a", QUOTE, record(0), NOW)
     buffer, _ = buffer_consumer(core, 0)
@@ -475,7 +475,7 @@ def quote(bid_size: int, ask_size: int = 0) -> bytes:
 
 
 @pytest.mark.spec("MDE-1")
-def test_the_class_is_that_of_each_record() -> None:
+def test_the_class_of_each_record_decides() -> None:
     core = engine(budget_bytes=0, rules=RULES)
     buffer, _ = buffer_consumer(core, 0, "md.a")
     for size in (500, 1, 2, 600, 3):
@@ -483,11 +483,12 @@ def test_the_class_is_that_of_each_record() -> None:
     core.serve(NOW)
     events = [event for event in read_events(buffer.take()) if event.kind == UPDATE]
     got = [(event.cls, QUOTE.view(event.body).bid_size, event.merged) for event in events]
-    assert got == [(1, 500, 1), (1, 600, 3), (2, 3, 1)]  # what waits comes with the critical update that follows it
+    # the waiting update is delivered with the critical update that follows it
+    assert got == [(1, 500, 1), (1, 600, 3), (2, 3, 1)]
 
 
 @pytest.mark.spec("MDE-1")
-def test_rules_are_changed_at_run_time_and_nothing_is_lost() -> None:
+def test_rules_can_be_changed_at_run_time_without_loss() -> None:
     core = engine(budget_bytes=0)
     buffer, _ = buffer_consumer(core, 0, "md.a")
     core.publish(b"md.a", QUOTE, record(1), NOW)
@@ -505,7 +506,7 @@ def test_rules_are_changed_at_run_time_and_nothing_is_lost() -> None:
 
 
 @pytest.mark.spec("MDE-1")
-def test_signals_move_what_may_be_conflated() -> None:
+def test_signals_change_the_class_of_items_that_may_be_conflated() -> None:
     core = engine(budget_bytes=0, signals=SignalThresholds(load=Threshold(relieve=0.9, restore=0.5), hold_seconds=0))
     buffer, _ = buffer_consumer(core, 0, "md.*")
     core.publish(b"md.q", QUOTE, record(1), NOW)
@@ -526,7 +527,7 @@ def test_signals_move_what_may_be_conflated() -> None:
 
 
 @pytest.mark.spec("MDE-4")
-def test_a_class_that_is_not_served_is_replaced_or_refused() -> None:
+def test_a_class_that_is_not_available_is_replaced_or_refused() -> None:
     core = engine(classes=("critical",), rules=ClassMap(default="adaptive"), budget_bytes=0)
     buffer, _ = buffer_consumer(core, 0, "md.a")
     core.publish(b"md.a", QUOTE, record(1), NOW)
@@ -539,7 +540,7 @@ def test_a_class_that_is_not_served_is_replaced_or_refused() -> None:
 
 @pytest.mark.spec("MDE-3")
 @pytest.mark.parametrize("weights", [(1, 1, 1), (8, 4, 2), (1, 5, 10)])
-def test_under_saturation_the_classes_share_the_output_by_their_weights(weights: tuple[int, int, int]) -> None:
+def test_under_saturation_the_classes_share_the_output_by_weight(weights: tuple[int, int, int]) -> None:
     shares = Weights(critical=weights[0], adaptive=weights[1], metered=weights[2])
     core = engine(classes=ALL, budget_bytes=0, weights=shares, history_bytes=1 << 22)
     buffers = []
@@ -560,7 +561,7 @@ def test_under_saturation_the_classes_share_the_output_by_their_weights(weights:
 
 
 @pytest.mark.spec("CRIT-4")
-def test_who_comes_back_is_sent_what_it_missed() -> None:
+def test_a_reconnected_consumer_gets_the_missed_updates() -> None:
     core = engine()
     buffer, _ = buffer_consumer(core, 0, "md.a", "md.b")
     core.publish(b"md.a", QUOTE, record(1), NOW)
@@ -606,7 +607,7 @@ def test_withheld_values_wait_for_the_rate_if_their_items_stay_metered_when_rule
 
 
 @pytest.mark.spec("METR-1", "MDE-3")
-def test_refreshes_replace_withheld_values_for_which_the_rate_is_used_up_when_rules_change() -> None:
+def test_refreshes_replace_withheld_values_whose_rate_is_used_up_when_rules_change() -> None:
     core, _, events = limited_bars(ClassMap(default="critical"))
     assert [(event.kind, BAR.view(event.body).high) for event in events] == [(REFRESH, 3)] * 5
     assert core.next_deadline_ns() is None

@@ -1,4 +1,4 @@
-"""The distribution engine: what is repaired, replayed and refreshed brings every update, and nothing that is old."""
+"""The distribution engine: repair, replay and refresh deliver every update and no stale one."""
 
 import pytest
 
@@ -20,7 +20,7 @@ ADAPTIVE = ClassMap(default="adaptive")
 
 @pytest.mark.spec("CRIT-4")
 def test_updates_before_a_refresh_are_replayed_too() -> None:
-    """They had been written into the ring that was overrun, before the refresh."""
+    """The updates were in the ring that was overrun, before the refresh."""
     core = engine()
     with ring_consumer(core, 0, "md.a") as reader:
         for value in (1, 2):
@@ -35,7 +35,7 @@ def test_updates_before_a_refresh_are_replayed_too() -> None:
 
 
 @pytest.mark.spec("CRIT-4")
-def test_a_history_that_begins_later_is_whole_for_who_came_later() -> None:
+def test_a_history_that_begins_later_is_complete_for_a_later_consumer() -> None:
     core = engine(history_bytes=65_536)
     for value in range(2_000):
         core.publish(b"md.a", QUOTE, record(value), NOW)
@@ -48,7 +48,7 @@ def test_a_history_that_begins_later_is_whole_for_who_came_later() -> None:
 
 
 @pytest.mark.spec("CRIT-4")
-def test_who_comes_back_is_told_what_nobody_kept() -> None:
+def test_a_reconnected_consumer_gets_a_receipt_for_updates_that_are_not_kept() -> None:
     core = engine(keeps="wanted")
     buffers = [buffer_consumer(core, number, "md.a")[0] for number in (0, 1)]
     core.publish(b"md.a", QUOTE, record(1), NOW)
@@ -57,7 +57,7 @@ def test_who_comes_back_is_told_what_nobody_kept() -> None:
     core.publish(b"md.a", QUOTE, record(2), NOW)
     core.handle(Detach(1), NOW)
     buffer_consumer(core, 2, "md.b", "md.a")
-    core.publish(b"md.b", QUOTE, record(100), NOW)  # has the number that md.a had
+    core.publish(b"md.b", QUOTE, record(100), NOW)  # has the former number of md.a
     core.publish(b"md.a", QUOTE, record(4), NOW)
     back, _ = buffer_consumer(core, 0)
     core.handle(Subscribe(0, 1, ["md.a", "md.b"], after=last), NOW)
@@ -68,7 +68,7 @@ def test_who_comes_back_is_told_what_nobody_kept() -> None:
 
 
 @pytest.mark.spec("ADPT-1")
-def test_a_record_that_waits_to_be_named_again_is_written_with_all_updates() -> None:
+def test_a_record_that_waits_for_another_notice_is_written_with_all_updates() -> None:
     core = engine()
     core.handle(LearnModel(BAR), NOW)
     with records_consumer(core, 0) as consumer:
@@ -80,7 +80,7 @@ def test_a_record_that_waits_to_be_named_again_is_written_with_all_updates() -> 
             slots |= {event.topic: event.slot for event in consumer.settle() if event.kind == DEFINE}
         core.handle(Overrun(0, 0, "notices"), NOW)
         assert consumer.notices.restart()
-        for value in range(200):  # most of them wait: the ring of notices takes a share of itself at a time
+        for value in range(200):  # most of them wait: the ring of notices takes a limited share at a time
             core.publish(b"bars.%d" % value, BAR, bar(volume=2, high=3), NOW)
         consumer.settle()
         found = [consumer.readers[BAR.id].read(slots[b"bars.%d" % value]) for value in range(200)]
@@ -89,7 +89,7 @@ def test_a_record_that_waits_to_be_named_again_is_written_with_all_updates() -> 
 
 
 @pytest.mark.spec("ADPT-3")
-def test_a_slot_of_a_region_that_was_replaced_is_no_slot_of_the_new_one() -> None:
+def test_a_slot_of_a_replaced_region_is_not_a_slot_of_the_new_one() -> None:
     core = engine(offsets="own", rules=ADAPTIVE)
     with records_consumer(core, 0) as consumer:
         consumer.subscribe(1, "md.*", cls="auto")
@@ -129,8 +129,8 @@ def test_a_record_that_becomes_adaptive_again_is_not_the_old_one() -> None:
 
 
 @pytest.mark.spec("ADPT-2")
-def test_what_waits_is_as_long_as_it_was_not_as_the_newest_record() -> None:
-    """The class depends on the record; the newest, a longer one, has not been fanned out yet."""
+def test_a_waiting_record_keeps_its_own_length() -> None:
+    """The class depends on the record; the newest record, a longer one, has not been fanned out yet."""
     quiet = ClassMap(rule=(ClassRule(cls="adaptive", models=("bar",), where="volume < 10"),))
     core = engine(budget_bytes=0, rules=quiet, weights=Weights(critical=1))
     core.handle(LearnModel(BAR), NOW)
@@ -149,8 +149,8 @@ def test_what_waits_is_as_long_as_it_was_not_as_the_newest_record() -> None:
 
 @pytest.mark.spec("CRIT-4")
 @pytest.mark.parametrize("cls", ["critical", "adaptive"])
-def test_an_item_is_removed_before_its_number_means_another(cls: str) -> None:
-    """Also while refreshes that wait for the ring's reader are before it."""
+def test_an_item_is_removed_before_its_number_is_reused(cls: str) -> None:
+    """Also while refreshes that wait for the ring's reader come first."""
     core = engine(rules=ClassMap(default=cls))  # type: ignore[arg-type]
     for value in range(300):
         core.publish(b"md.%d" % value, QUOTE, record(value), NOW)

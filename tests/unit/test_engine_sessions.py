@@ -10,7 +10,7 @@ from penstock.engine.core.events import (
     Overrun,
     Reconcile,
     RecordWithdrawn,
-    Session,
+    SessionChanged,
     SessionTold,
     Subscribe,
     Tick,
@@ -18,8 +18,7 @@ from penstock.engine.core.events import (
 )
 from penstock.engine.core.session_events import decode_session, encode_session, session_id
 from penstock.middleware import SessionEvent
-from penstock.plant.live.datapath import Updated
-from penstock.plant.live.upstream import Incoming
+from penstock.plant.core.incoming import Incoming, Updated
 from penstock.wire import Extension, Origin, OriginFlag, PacketMessage, encode_origin
 from penstock.wire.term import SESSION_TAG_SHIFT, session_tag
 from unit.engine_kit import NOW, QUOTE, buffer_consumer, drain, engine, record, ring_consumer, told
@@ -43,7 +42,7 @@ def take(core: DistributionEngine, *messages: PacketMessage, feed: str = "itch")
 def change(core: DistributionEngine, kind: str, session: str, stream: int = 1, feed: str = "itch") -> None:
     date = f"{session[:4]}-{session[4:6]}-{session[6:]}"
     event = SessionEvent(kind, stream, session, date, session_tag(session), feed)  # type: ignore[arg-type]
-    core.handle(Session(event), NOW)
+    core.handle(SessionChanged(event), NOW)
 
 
 def kinds(events: list[Event]) -> list[EventKind]:
@@ -56,7 +55,7 @@ def taken(buffer: SessionBuffer) -> list[Event]:
 
 @pytest.mark.spec("DAY-3", "CRIT-1")
 @pytest.mark.parametrize("cls", ["critical", "adaptive", "metered"])
-def test_a_new_session_withdraws_what_came_in_the_one_before(cls: str) -> None:
+def test_a_new_session_withdraws_the_records_of_the_previous_one(cls: str) -> None:
     core = engine(classes=ALL, limits=MeteringLimits())
     buffer, _ = buffer_consumer(core, 0)
     core.handle(Subscribe(0, 1, ["md.>"], cls, per_second=10), NOW)  # type: ignore[arg-type]
@@ -76,8 +75,8 @@ def test_a_new_session_withdraws_what_came_in_the_one_before(cls: str) -> None:
 
 
 @pytest.mark.spec("DAY-3", "CRIT-1")
-def test_every_critical_update_before_a_session_ended_comes_before_it_is_told() -> None:
-    """Also to a consumer that is slow, and is served out of the history."""
+def test_critical_updates_of_a_session_precede_the_event_of_its_end() -> None:
+    """Also for a slow consumer that is served from the history."""
     core = engine()
     buffer, _ = buffer_consumer(core, 0, "md.>", capacity=33_000)
     for value in range(1, 1_000):
@@ -95,13 +94,13 @@ def test_every_critical_update_before_a_session_ended_comes_before_it_is_told() 
 
 
 @pytest.mark.spec("DAY-3")
-def test_the_end_of_a_session_withdraws_its_records_and_the_next_begin_withdraws_nothing_more() -> None:
+def test_the_end_of_a_session_withdraws_its_records_and_the_next_begin_withdraws_no_more() -> None:
     core = engine()
     buffer, _ = buffer_consumer(core, 0, "md.>")
     take(core, quote("md.a", 1))
     change(core, "end", DAY_1)
     assert kinds(taken(buffer)) == [UPDATE, WITHDRAW, SESSION]
-    change(core, "end", DAY_1)  # said by another adapter
+    change(core, "end", DAY_1)  # reported by another adapter
     assert not taken(buffer)
     change(core, "begin", DAY_2)
     change(core, "begin", DAY_2)
@@ -109,7 +108,7 @@ def test_the_end_of_a_session_withdraws_its_records_and_the_next_begin_withdraws
 
 
 @pytest.mark.spec("DAY-3")
-def test_sessions_of_streams_and_feeds_are_apart() -> None:
+def test_sessions_of_different_streams_and_feeds_are_independent() -> None:
     core = engine()
     take(core, quote("md.a", 1, stream=1), quote("md.b", 2, stream=2), feed="itch")
     take(core, quote("md.c", 3, stream=1), feed="iex")
@@ -120,8 +119,8 @@ def test_sessions_of_streams_and_feeds_are_apart() -> None:
 
 
 @pytest.mark.spec("DAY-3")
-def test_a_record_of_the_new_session_that_came_before_its_begin_was_told_stays() -> None:
-    """An image of another adapter may bring it."""
+def test_a_record_of_the_new_session_that_arrives_before_its_begin_is_kept() -> None:
+    """An image of another adapter may contain it."""
     core = engine()
     take(core, quote("md.a", 1), quote("md.b", 2))
     take(core, quote("md.a", 9, DAY_2))
@@ -131,7 +130,7 @@ def test_a_record_of_the_new_session_that_came_before_its_begin_was_told_stays()
 
 @pytest.mark.spec("DAY-3", "TP-1")
 @pytest.mark.parametrize("cls", ["critical", "adaptive", "metered"])
-def test_who_subscribes_later_gets_nothing_of_an_ended_session(cls: str) -> None:
+def test_a_later_subscriber_gets_no_records_of_an_ended_session(cls: str) -> None:
     core = engine(classes=ALL, limits=MeteringLimits())
     take(core, quote("md.a", 1), quote("md.b", 2))
     change(core, "begin", DAY_2)
@@ -145,7 +144,7 @@ def test_who_subscribes_later_gets_nothing_of_an_ended_session(cls: str) -> None
 
 
 @pytest.mark.spec("DAY-3", "METR-4")
-def test_what_waits_for_its_turn_is_never_sent_once_its_session_is_over() -> None:
+def test_waiting_records_are_never_sent_after_their_session_has_ended() -> None:
     core = engine(classes=ALL, limits=MeteringLimits())
     buffer, _ = buffer_consumer(core, 0)
     core.handle(Subscribe(0, 1, ["md.a"], "metered", per_second=1), NOW)
@@ -157,7 +156,7 @@ def test_what_waits_for_its_turn_is_never_sent_once_its_session_is_over() -> Non
 
 
 @pytest.mark.spec("DAY-3", "ADPT-1")
-def test_a_record_in_a_region_is_marked_and_written_anew_in_the_next_session() -> None:
+def test_a_record_in_a_region_is_marked_as_withdrawn_and_written_again_in_the_next_session() -> None:
     core = engine()
     with records_consumer(core, 0) as consumer:
         consumer.subscribe(1, "md.>")
@@ -177,7 +176,7 @@ def test_a_record_in_a_region_is_marked_and_written_anew_in_the_next_session() -
 
 
 @pytest.mark.spec("DAY-3", "CRIT-3")
-def test_an_overrun_consumer_is_told_of_what_was_withdrawn_meanwhile() -> None:
+def test_an_overrun_consumer_learns_of_records_withdrawn_in_between() -> None:
     core = engine()
     with ring_consumer(core, 0, "md.>") as reader:
         take(core, quote("md.a", 1))
@@ -189,7 +188,7 @@ def test_an_overrun_consumer_is_told_of_what_was_withdrawn_meanwhile() -> None:
 
 
 @pytest.mark.spec("DAY-3", "CRIT-3")
-def test_an_overrun_consumer_is_told_of_what_was_withdrawn_when_the_history_is_gone() -> None:
+def test_an_overrun_consumer_learns_of_withdrawn_records_when_the_history_is_gone() -> None:
     core = engine(history_bytes=65_536)
     with ring_consumer(core, 0, "md.>") as reader:
         take(core, quote("md.a", 1))
@@ -203,11 +202,11 @@ def test_an_overrun_consumer_is_told_of_what_was_withdrawn_when_the_history_is_g
         events = drain(reader)
         assert sorted(kinds(events)) == [REFRESH, EventKind.RECEIPT, WITHDRAW, SESSION]
         (session,) = [decode_session(event.session) for event in events if event.kind == SESSION]
-        assert (session.kind, session.session) == ("running", DAY_2), "its begin is among what was lost"
+        assert (session.kind, session.session) == ("running", DAY_2), "the begin is among the lost events"
 
 
 @pytest.mark.spec("DAY-3", "MUX-1")
-def test_a_node_below_withdraws_what_the_node_above_withdraws() -> None:
+def test_a_node_below_withdraws_the_records_that_the_node_above_withdraws() -> None:
     plant, below = engine(), engine(keeps="wanted", has_upstream=True)
     buffer, _ = buffer_consumer(plant, 0, "md.>")
     incoming = Incoming(lambda _: ["md.>"])
@@ -231,7 +230,7 @@ def test_a_node_below_withdraws_what_the_node_above_withdraws() -> None:
 
 
 @pytest.mark.spec("DAY-3", "MUX-1")
-def test_after_a_break_a_node_below_withdraws_what_the_node_above_no_longer_has() -> None:
+def test_after_a_disconnect_a_node_below_withdraws_records_that_the_node_above_no_longer_has() -> None:
     below = engine(keeps="wanted", has_upstream=True)
     consumer, _ = buffer_consumer(below, 0, "md.>")
     for topic, value in ((b"md.a", 1), (b"md.b", 2)):
@@ -256,7 +255,7 @@ def test_after_a_break_a_node_below_withdraws_what_the_node_above_no_longer_has(
 
 
 @pytest.mark.spec("DAY-3", "TP-1")
-def test_a_consumer_that_comes_back_is_told_of_what_was_withdrawn_while_it_was_away() -> None:
+def test_a_reconnected_consumer_learns_of_records_withdrawn_in_its_absence() -> None:
     core = engine(history_bytes=65_536)
     take(core, quote("md.a", 1))
     change(core, "begin", DAY_2)
@@ -269,7 +268,7 @@ def test_a_consumer_that_comes_back_is_told_of_what_was_withdrawn_while_it_was_a
 
 @pytest.mark.spec("DAY-3", "TP-1")
 @pytest.mark.parametrize("cls", ["critical", "adaptive", "metered"])
-def test_a_consumer_that_comes_late_is_told_of_the_sessions_that_run(cls: str) -> None:
+def test_a_late_consumer_learns_of_the_running_sessions(cls: str) -> None:
     core = engine(classes=ALL, limits=MeteringLimits())
     early, _ = buffer_consumer(core, 1, "md.>")
     change(core, "begin", DAY_1)
@@ -292,7 +291,7 @@ def test_a_consumer_that_comes_late_is_told_of_the_sessions_that_run(cls: str) -
 
 
 @pytest.mark.spec("DAY-3", "TP-1")
-def test_who_was_there_when_a_node_met_a_running_session_is_told_of_it() -> None:
+def test_a_consumer_learns_of_the_running_session_that_its_node_joined() -> None:
     core = engine()
     buffer, _ = buffer_consumer(core, 0, "md.>")
     change(core, "running", DAY_1)
@@ -303,7 +302,7 @@ def test_who_was_there_when_a_node_met_a_running_session_is_told_of_it() -> None
 
 
 @pytest.mark.spec("DAY-3", "ADPT-1")
-def test_a_late_consumer_with_rings_is_told_in_both() -> None:
+def test_a_late_consumer_with_rings_learns_of_the_sessions_in_both_rings() -> None:
     core = engine()
     change(core, "begin", DAY_1)
     with records_consumer(core, 0) as consumer:
@@ -314,7 +313,7 @@ def test_a_late_consumer_with_rings_is_told_in_both() -> None:
 
 
 @pytest.mark.spec("DAY-3", "TP-1")
-def test_a_consumer_that_resumes_gets_sessions_in_their_place_only() -> None:
+def test_a_consumer_that_resumes_gets_session_events_only_in_their_position() -> None:
     core = engine()
     take(core, quote("md.a", 1))
     change(core, "begin", DAY_2)
@@ -325,14 +324,14 @@ def test_a_consumer_that_resumes_gets_sessions_in_their_place_only() -> None:
 
 
 @pytest.mark.spec("DAY-3")
-def test_sessions_that_a_late_consumer_has_no_room_for_are_told_later() -> None:
+def test_session_events_beyond_the_space_of_a_late_consumer_are_sent_later() -> None:
     core = engine()
     for stream in range(1_000):
         change(core, "begin", DAY_1, stream=stream)
     buffer, _ = buffer_consumer(core, 0, "md.>", capacity=33_000)
     streams = [stream for _, stream, _ in sessions(taken(buffer))]
     assert 100 < len(streams) < 1_000
-    for _ in range(20):  # as often as there is room again
+    for _ in range(20):  # as often as there is space again
         core.handle(Tick(), NOW)
         streams += [stream for _, stream, _ in sessions(taken(buffer))]
     assert streams == list(range(1_000))
@@ -340,7 +339,7 @@ def test_sessions_that_a_late_consumer_has_no_room_for_are_told_later() -> None:
 
 
 @pytest.mark.spec("DAY-3", "MUX-1")
-def test_a_node_below_tells_its_late_consumers_and_repeats_nothing_when_it_comes_back() -> None:
+def test_a_node_below_reports_sessions_to_its_late_consumers_and_repeats_none_after_a_reconnect() -> None:
     below = engine(keeps="wanted", has_upstream=True)
     early, _ = buffer_consumer(below, 0, "md.>")
 
@@ -349,7 +348,7 @@ def test_a_node_below_tells_its_late_consumers_and_repeats_nothing_when_it_comes
         below.handle(SessionTold(encode_session(event)), NOW)
 
     hear("running", DAY_1)
-    hear("running", DAY_1)  # the connection to the node above was made again
+    hear("running", DAY_1)  # the node above was reconnected
     assert sessions(taken(early)) == [("running", 1, DAY_1)]
     late, _ = buffer_consumer(below, 1, "md.>")
     assert sessions(taken(late)) == [("running", 1, DAY_1)]
@@ -395,7 +394,7 @@ class Chain:
 @pytest.mark.parametrize("is_refresh", [True, False])
 @pytest.mark.parametrize("restarted_in", [DAY_1, DAY_2])
 def test_a_restarted_plant_leaves_no_record_of_an_ended_session_below(restarted_in: str, is_refresh: bool) -> None:
-    """The plant that restarted does not know the record, so nobody but the multiplexer can withdraw it."""
+    """The restarted plant does not know the record, so only the multiplexer can withdraw it."""
     chain = Chain()
     change(chain.above, "begin", DAY_1)
     if not is_refresh:
@@ -408,7 +407,7 @@ def test_a_restarted_plant_leaves_no_record_of_an_ended_session_below(restarted_
     taken(chain.consumer)
 
     chain.start(is_again=True)
-    change(chain.above, "running", DAY_2, stream=2)  # of another feed's stream, which says nothing of stream 1
+    change(chain.above, "running", DAY_2, stream=2)  # of another feed's stream, which implies nothing about stream 1
     chain.subscribe()
     assert chain.current() == [record(1), None]
     change(chain.above, "running", restarted_in)
@@ -447,13 +446,13 @@ def test_withdrawing_an_unknown_item_changes_nothing() -> None:
 
 @pytest.mark.spec("DAY-3", "DAY-5")
 @pytest.mark.parametrize("has_date_tags", [True, False])
-def test_records_of_yesterday_are_withdrawn_if_the_venue_uses_one_name_every_day(has_date_tags: bool) -> None:
+def test_records_of_the_previous_day_are_withdrawn_if_the_venue_reuses_the_session_name(has_date_tags: bool) -> None:
     core = engine()
     buffer, _ = buffer_consumer(core, 0, "md.>")
     days = ["2024-01-02", "2024-01-03"]
     tags = [session_tag("day", day if has_date_tags else "") for day in days]
     for day, tag, value in zip(days, tags, (1, 2), strict=True):
-        core.handle(Session(SessionEvent("begin", 1, "day", day, tag, "itch")), NOW)
+        core.handle(SessionChanged(SessionEvent("begin", 1, "day", day, tag, "itch")), NOW)
         assert [each.record for each in core.current([">"])] == ([None] if value > 1 else [])
         flags = int(OriginFlag.SYNCHRONISED) | tag << SESSION_TAG_SHIFT
         origin = encode_origin(Origin(1, 1, 0, flags, 1, value))
@@ -461,13 +460,13 @@ def test_records_of_yesterday_are_withdrawn_if_the_venue_uses_one_name_every_day
         take(core, PacketMessage("md.a", record(value), QUOTE.id, QUOTE.version, extensions=extensions))
     told_days = [decode_session(event.session).trading_date for event in taken(buffer) if event.kind == SESSION]
     assert told_days == days
-    core.handle(Session(SessionEvent("running", 1, "day", days[1], tags[1], "itch")), NOW)
-    assert not taken(buffer), "that is no news"
+    core.handle(SessionChanged(SessionEvent("running", 1, "day", days[1], tags[1], "itch")), NOW)
+    assert not taken(buffer), "a repeated event"
 
 
 @pytest.mark.spec("DAY-3")
-def test_a_late_consumer_is_not_told_of_sessions_that_were_over_before_it_came() -> None:
-    """SESSION events that wait to be served are older than what it is told at first."""
+def test_a_late_consumer_does_not_learn_of_sessions_that_ended_before_it_connected() -> None:
+    """Waiting SESSION events are older than the events that a late consumer gets first."""
     core = engine(budget_bytes=0)
     early, _ = buffer_consumer(core, 0, "md.>")
     change(core, "begin", DAY_1)

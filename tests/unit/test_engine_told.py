@@ -1,4 +1,4 @@
-"""Reports of losses to consumers, and state that survives a change of classes, rates and models."""
+"""Loss receipts for consumers, and state that survives a change of classes, rates and models."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def taken(buffer: SessionBuffer, kind: EventKind = UPDATE) -> list[Event]:
     return [event for event in read_events(buffer.take()) if event.kind == kind]
 
 
-def test_who_wants_a_message_that_comes_in_parts_gets_a_receipt() -> None:
+def test_a_consumer_of_a_fragmented_message_gets_a_receipt() -> None:
     core = engine()
     buffer, _ = buffer_consumer(core, 0, "md.a")
     other, _ = buffer_consumer(core, 1, "md.b")
@@ -54,7 +54,7 @@ def test_who_wants_a_message_that_comes_in_parts_gets_a_receipt() -> None:
 
 
 @pytest.mark.spec("METR-1", "METR-3")
-def test_asking_for_other_rates_all_the_time_brings_no_more_updates() -> None:
+def test_frequent_rate_changes_cause_no_additional_updates() -> None:
     core = engine(classes=METERED, limits=MeteringLimits(per_second_max=10))
     core.publish(b"md.a", QUOTE, record(0), NOW)
     buffer, _ = buffer_consumer(core, 0)
@@ -71,7 +71,7 @@ def test_asking_for_other_rates_all_the_time_brings_no_more_updates() -> None:
     assert came >= 3 * 2 - 1
 
 
-def test_all_receipts_that_an_overrun_may_have_taken_are_given_again() -> None:
+def test_all_receipts_that_an_overrun_may_have_lost_are_repeated() -> None:
     core = engine()
     with ring_consumer(core, 0, "md.>") as reader:
         for topic in (b"md.a", b"md.b"):
@@ -87,7 +87,7 @@ def test_all_receipts_that_an_overrun_may_have_taken_are_given_again() -> None:
         assert max(last for _, last, _ in receipts) >= lost[1]
 
 
-def test_a_subscription_that_is_refused_changes_nothing_for_the_others() -> None:
+def test_a_refused_subscription_changes_nothing_for_the_others() -> None:
     core = engine(classes=METERED, limits=MeteringLimits(per_second_max=10), pairs_max=3)
     for index in range(2):
         core.publish(b"md.%d" % index, QUOTE, record(0), NOW)
@@ -105,7 +105,7 @@ def test_a_subscription_that_is_refused_changes_nothing_for_the_others() -> None
 
 @pytest.mark.spec("MDE-1", "METR-1")
 @pytest.mark.parametrize("after", ["critical", "adaptive"])
-def test_what_was_put_together_is_not_lost_when_the_class_changes(after: str) -> None:
+def test_conflated_updates_are_kept_when_the_class_changes(after: str) -> None:
     limits = MeteringLimits(per_second_max=1)
     core = engine(classes=("critical", "adaptive", "metered"), limits=limits, rules=ClassMap(default="metered"))
     core.handle(LearnModel(BAR), NOW)
@@ -122,7 +122,7 @@ def test_what_was_put_together_is_not_lost_when_the_class_changes(after: str) ->
     assert [event.merged for event in events] == [3, 1]
 
 
-def test_in_a_shared_region_a_slot_that_another_item_has_now_is_written() -> None:
+def test_in_a_shared_region_a_slot_that_now_belongs_to_another_item_is_written() -> None:
     core = engine()
     with RegionWriter.create(64, [part.size for part in QUOTE.parts]) as writer, RegionReader(writer.segment) as reader:
         sink = RegionSink(writer, is_shared=True)
@@ -131,7 +131,7 @@ def test_in_a_shared_region_a_slot_that_another_item_has_now_is_written() -> Non
             core.publish(b"md.a", QUOTE, record(1), NOW)
             core.handle(RegionOpened(consumer.number, QUOTE.id, sink), NOW)
             core.handle(Removed(b"md.a", QUOTE.id), NOW)
-            core.publish(b"md.b", QUOTE, record(2), NOW)  # of the same version, at the same place
+            core.publish(b"md.b", QUOTE, record(2), NOW)  # with the same version, in the same place
             found = reader.read(0)
             assert found is not None
             assert found.payload == record(2)
@@ -147,15 +147,15 @@ def test_updates_that_stand_for_several_do_so_along_a_chain() -> None:
         core.kernel.publish(b"md.a", QUOTE.id, QUOTE.version, record(1), 0, 0, NOW, merged)
     core.handle(Tick(), NOW + NS_PER_SECOND)
     assert [event.merged for event in taken(critical)] == [5, 1, 2**32 - 1]
-    assert [event.merged for event in taken(metered)] == [5, 2**32 - 1], "and there is no more than that"
+    assert [event.merged for event in taken(metered)] == [5, 2**32 - 1], "and no more than that"
 
 
-def test_a_model_that_is_learned_late_counts_for_items_that_are_there() -> None:
+def test_a_model_that_is_learned_late_applies_to_existing_items() -> None:
     core = engine(rules=ClassMap(default="adaptive"))
     core.publish(b"bars.a", BAR, bytes(BAR.new(volume=1)), NOW)
     buffer, _ = buffer_consumer(core, 0, "bars.a")
     core.publish(b"bars.a", BAR, bytes(BAR.new(volume=1)), NOW)
-    assert [event.cls for event in taken(buffer)] == [TransmissionClass.CRITICAL], "unknown: never conflated"
+    assert [event.cls for event in taken(buffer)] == [TransmissionClass.CRITICAL], "unknown model: never conflated"
     core.handle(LearnModel(BAR), NOW)
     core.publish(b"bars.a", BAR, bytes(BAR.new(volume=1)), NOW)
     assert [event.cls for event in taken(buffer)] == [TransmissionClass.ADAPTIVE]

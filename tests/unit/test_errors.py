@@ -1,4 +1,4 @@
-"""Codes are for programs: once published they keep their meaning."""
+"""Error codes are for programs: a published code keeps its meaning."""
 
 import penstock.base.errors as errors
 from penstock.base.errors import PacketError, PenstockError
@@ -73,6 +73,6 @@ def test_text_names_place_problem_and_remedy() -> None:
     assert str(error) == "plant.toml: nodes.a.port: port 99999 is too large (at most 65535)"
 
 
-def test_a_bad_peer_is_not_our_mistake() -> None:
+def test_an_error_of_the_peer_is_not_an_error_of_the_caller() -> None:
     assert issubclass(PacketError, errors.RemoteProtocolError)
     assert not issubclass(PacketError, errors.LocalProtocolError)

@@ -1,4 +1,4 @@
-"""Events from a node that may be broken or hostile: what is taken, what is left out, what is refused."""
+"""Events from a node that may be broken or hostile: accepted, skipped and refused events."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def versions(block: bytes) -> list[int]:
     return [each.version for each in read_events(block) if each.kind in (EventKind.REFRESH, EventKind.UPDATE)]
 
 
-def test_events_of_items_that_were_defined_are_taken() -> None:
+def test_events_of_defined_items_are_accepted() -> None:
     made = intake()
     block = define() + event(EventKind.REFRESH, version=4, number=9) + event(version=5, number=10)
     assert made.load(block) == block
@@ -40,7 +40,7 @@ def test_events_of_items_that_were_defined_are_taken() -> None:
 
 
 @pytest.mark.spec("TP-2")
-def test_what_is_known_already_is_left_out() -> None:
+def test_known_events_are_skipped() -> None:
     made = intake()
     made.load(define() + event(version=3))
     assert versions(made.load(event(version=2) + event(version=3) + event(version=4))) == [4]
@@ -49,7 +49,7 @@ def test_what_is_known_already_is_left_out() -> None:
     assert versions(made.load(event(version=9) + event(EventKind.REFRESH, version=2) + event(version=3))) == [9, 2, 3]
 
 
-def test_events_of_unknown_items_are_left_out_and_counted() -> None:
+def test_events_of_unknown_items_are_skipped_and_counted() -> None:
     made = intake()
     assert made.load(event() + event(item=ALL_ITEMS) + make_event(EventKind.REMOVE, item=3)) == b""
     assert made.undefined == 3
@@ -58,7 +58,7 @@ def test_events_of_unknown_items_are_left_out_and_counted() -> None:
     assert versions(made.load(define() + event(version=1))) == [1]
 
 
-def test_another_run_of_the_node_begins_anew() -> None:
+def test_another_run_of_the_node_starts_again() -> None:
     made = intake()
     made.load(define() + event(version=50))
     made.forget()
@@ -89,14 +89,14 @@ def test_only_critical_updates_count_as_a_position() -> None:
         make_event(EventKind.DEFINE, item=0, body=b""),
     ],
 )
-def test_what_is_no_event_is_refused(block: bytes) -> None:
+def test_invalid_events_are_refused(block: bytes) -> None:
     made = intake()
     with pytest.raises(RemoteProtocolError):
         made.load(block)
     assert versions(made.load(define() + event(version=1))) in ([1], [])
 
 
-def test_every_truncation_of_a_block_is_refused_or_whole() -> None:
+def test_a_truncated_block_is_refused_or_ends_at_an_event() -> None:
     block = define() + event(version=1) + event(version=2)
     whole = {0, len(define()), len(define() + event()), len(block)}
     for size in range(len(block) + 1):
@@ -123,7 +123,7 @@ def test_models_are_learned_once_and_prices_converted() -> None:
     assert len(bodies[1]) == 12
 
 
-def test_a_ring_is_emptied_in_blocks() -> None:
+def test_a_ring_is_read_in_blocks() -> None:
     with RingWriter.create(1 << 21, 4_096) as writer, RingReader(writer.segment) as reader:
         made = intake()
         writer.write(define())
@@ -136,7 +136,7 @@ def test_a_ring_is_emptied_in_blocks() -> None:
         assert blocks[3] == made.take(reader, 1_000) == b""
 
 
-def test_records_of_a_block_as_rows() -> None:
+def test_records_of_a_block_are_returned_as_rows() -> None:
     import numpy
 
     own = make_event(EventKind.UPDATE, item=1, version=1, body=b"12345678", model_id=5, model_version=2)
@@ -150,7 +150,7 @@ def test_records_of_a_block_as_rows() -> None:
     assert records == block[len(define()) :]
 
 
-def test_records_that_do_not_meet_the_condition_are_left_out() -> None:
+def test_records_that_do_not_match_the_condition_are_skipped() -> None:
     condition = Predicate.compile("bid_price > 1", QUOTE).program
     made = Intake(10, lambda model_id, version: (FieldTable(QUOTE), condition))
     low = bytes(QUOTE.new(bid_price=1))

@@ -1,4 +1,4 @@
-"""A receiver behind a filter: where streams begin, where their packets come from, and whom it asks for the rest."""
+"""A receiver behind a filter: the start of streams, the source of their packets, and the address of repair requests."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_a_stream_begins_where_the_filter_says_even_if_its_first_packet_is_lost(
 
 
 @pytest.mark.spec("FILT-10")
-def test_repairs_are_asked_for_at_the_publisher_and_may_come_either_way() -> None:
+def test_repairs_are_requested_from_the_publisher_and_accepted_by_either_way() -> None:
     core, sent = receiver(), packets(9)
     expect(core, 1, repair_source=PUBLISHER)
     take(core, [sent[0], sent[3], sent[5]], source=FILTER)
@@ -61,7 +61,7 @@ def test_repairs_are_asked_for_at_the_publisher_and_may_come_either_way() -> Non
     assert core.counters.by_cause("packets_dropped") == {}
 
 
-def test_only_repairs_may_come_past_the_filter() -> None:
+def test_only_repairs_may_bypass_the_filter() -> None:
     core, sent = receiver(), packets(4)
     expect(core, 1, repair_source=PUBLISHER)
     take(core, sent[:1], source=FILTER)
@@ -73,7 +73,7 @@ def test_only_repairs_may_come_past_the_filter() -> None:
     assert of(LossReceipt, take(core, [encode_gone(PUBLISHER_ID, GROUP, 1, [(2, 9)])], source=stranger)) == []
 
 
-def test_a_stream_that_is_expected_begins_with_the_filters_packets_only() -> None:
+def test_an_expected_stream_begins_with_packets_of_the_filter_only() -> None:
     core, sent = receiver(), packets(2)
     expect(core, 1)
     assert take(core, sent[:1], source=PUBLISHER) == []
@@ -84,7 +84,7 @@ def test_a_stream_that_is_expected_begins_with_the_filters_packets_only() -> Non
     assert not core.is_expected(StreamKey(7, GROUP), FILTER)
 
 
-def test_after_a_filter_was_replaced_what_it_did_not_pass_on_is_asked_for_or_reported() -> None:
+def test_packets_lost_while_a_filter_was_replaced_are_requested_or_reported() -> None:
     core, sent = receiver(), packets(9)
     expect(core, 1)
     take(core, sent[:2], source=FILTER)
@@ -95,10 +95,10 @@ def test_after_a_filter_was_replaced_what_it_did_not_pass_on_is_asked_for_or_rep
     answers = take(core, [encode_gone(PUBLISHER_ID, GROUP, 1, [(3, 4)]), repaired(sent[4])], source=NEXT_FILTER)
     assert of(LossReceipt, answers) == [LossReceipt(KEY, 1, 3, 4, Cause.GONE)]
     assert contents(answers) == ["5", "6"]
-    assert contents(take(core, [sent[6]], source=FILTER)) == []  # the one before
+    assert contents(take(core, [sent[6]], source=FILTER)) == []  # the previous packet
 
 
-def test_what_was_expected_of_a_filter_before_anything_came_is_not_forgotten() -> None:
+def test_the_start_that_a_replaced_filter_announced_is_kept_until_the_first_packet() -> None:
     core, sent = receiver(), packets(9)
     expect(core, 3)
     expect(core, 7, source=NEXT_FILTER)
@@ -106,7 +106,7 @@ def test_what_was_expected_of_a_filter_before_anything_came_is_not_forgotten() -
     assert decode(core.handle(Tick(), 0)[0].data).ranges == [(3, 6)]
 
 
-def test_a_word_that_comes_late_reports_what_did_not_come_before_it() -> None:
+def test_a_late_announcement_reports_the_missing_packets_before_it() -> None:
     core, sent = receiver(), packets(9)
     assert contents(take(core, sent[4:5], source=FILTER)) == ["5"]
     assert expect(core, 3) == [LossReceipt(KEY, 1, 3, 4, Cause.BEFORE_JOIN)]
@@ -115,7 +115,7 @@ def test_a_word_that_comes_late_reports_what_did_not_come_before_it() -> None:
     assert core.counters.by_cause("packets_lost") == {Cause.BEFORE_JOIN: 2}
 
 
-def test_more_than_the_window_is_given_up_at_once() -> None:
+def test_losses_beyond_the_window_are_reported_at_once() -> None:
     core, sent = receiver(window_packets_max=4), packets(2)
     expect(core, 1)
     take(core, sent, source=FILTER)
@@ -124,7 +124,7 @@ def test_more_than_the_window_is_given_up_at_once() -> None:
     assert decode(core.handle(Tick(), 0)[0].data).ranges == [(99, 102)]
 
 
-def test_a_stream_that_nobody_listened_to_meanwhile_begins_anew() -> None:
+def test_a_stream_without_listeners_starts_again() -> None:
     core, sent = receiver(), packets(9)
     expect(core, 1)
     take(core, sent[:2], source=FILTER)
@@ -135,10 +135,10 @@ def test_a_stream_that_nobody_listened_to_meanwhile_begins_anew() -> None:
     assert core.handle(Tick(), MS) == []
 
 
-def test_a_word_of_a_new_beginning_that_comes_late_takes_the_loss_back() -> None:
+def test_a_late_announcement_of_a_new_start_withdraws_the_loss() -> None:
     core, sent = receiver(), packets(9)
     expect(core, 1)
-    take(core, [sent[0], sent[2]], source=FILTER)  # 2 was lost while it was listened to
+    take(core, [sent[0], sent[2]], source=FILTER)  # 2 was lost while the group was joined
     assert contents(take(core, sent[6:7], source=FILTER)) == []
     assert expect(core, 7, is_anew=True) == []
     assert decode(core.handle(Tick(), 0)[0].data).ranges == [(2, 2)]
@@ -147,7 +147,7 @@ def test_a_word_of_a_new_beginning_that_comes_late_takes_the_loss_back() -> None
     assert of(LossReceipt, answers) == of(StreamEnded, answers) == []
 
 
-def test_a_stream_that_went_on_after_a_silence_is_not_begun_anew() -> None:
+def test_a_stream_that_continues_after_a_silence_is_not_started_again() -> None:
     core, sent = receiver(publisher_expiry_ms=4), packets(9)
     expect(core, 1)
     take(core, sent[:2], source=FILTER)
@@ -158,7 +158,7 @@ def test_a_stream_that_went_on_after_a_silence_is_not_begun_anew() -> None:
     assert of(StreamStarted, take(core, sent[4:5], source=FILTER)) == [StreamStarted(KEY, 1, 3)]
 
 
-def test_an_older_epoch_is_not_expected_any_more() -> None:
+def test_an_older_epoch_is_no_longer_expected() -> None:
     core = receiver()
     expect(core, 1, epoch=2)
     take(core, packets(2, epoch=2), source=FILTER)
@@ -169,7 +169,7 @@ def test_an_older_epoch_is_not_expected_any_more() -> None:
     assert of(StreamStarted, answers) == [StreamStarted(KEY, 3, 1)]
 
 
-def test_behind_a_filter_nobody_else_begins_a_stream() -> None:
+def test_behind_a_filter_only_the_filter_starts_a_stream() -> None:
     core, sent = Receiver(ReceiverConfig(publisher_expiry_ms=4), NoRandomness(), only_expected=True), packets(9)
     assert take(core, sent[:1], source=FILTER) == []
     assert core.counters.by_cause("packets_dropped") == {Cause.UNKNOWN_STREAM: 1}
@@ -184,7 +184,8 @@ def test_behind_a_filter_nobody_else_begins_a_stream() -> None:
 
 @pytest.mark.spec("FILT-4")
 def test_a_new_epoch_is_still_expected_after_the_epoch_before_it_expired() -> None:
-    """The filter says once that the publisher has restarted; a slow application then lets the old stream expire."""
+    """The filter announces once that the publisher has restarted; a slow application then lets the old stream
+    expire."""
     core = Receiver(ReceiverConfig(publisher_expiry_ms=4), NoRandomness(), only_expected=True)
     expect(core, 1)
     take(core, packets(2), source=FILTER)
@@ -204,13 +205,13 @@ def test_expectations_are_bounded() -> None:
 
 
 @pytest.mark.spec("FILT-5", "FILT-10")
-def test_the_loss_of_a_streams_last_packets_is_found_by_the_filters_word_of_its_end() -> None:
+def test_the_loss_of_the_last_packets_is_found_when_the_filter_announces_the_end() -> None:
     core, sent = receiver(), packets(4)
     expect(core, 1)
-    assert core.handle(ExpectEnd(KEY, 1, 1), 0) == []  # nothing was sent
+    assert core.handle(ExpectEnd(KEY, 1, 1), 0) == []  # no packet was sent
     take(core, sent[:2], source=FILTER)
     assert core.handle(ExpectEnd(KEY, 2, 9), 0) == []  # of another epoch
-    assert core.handle(ExpectEnd(KEY, 1, 3), 0) == []  # nothing is missing
+    assert core.handle(ExpectEnd(KEY, 1, 3), 0) == []  # no packet is missing
     assert core.handle(ExpectEnd(KEY, 1, 5), 0) == []
     (request,) = core.handle(Tick(), 0)
     assert (request.destination, decode(request.data).ranges) == (FILTER, [(3, 4)])
@@ -219,7 +220,7 @@ def test_the_loss_of_a_streams_last_packets_is_found_by_the_filters_word_of_its_
 
 
 @pytest.mark.spec("FILT-5", "FILT-10")
-def test_a_stream_of_which_nothing_came_is_missed_when_it_ends() -> None:
+def test_a_stream_without_any_packet_is_reported_as_lost_at_its_end() -> None:
     core = receiver()
     expect(core, 5, repair_source=PUBLISHER)
     assert core.handle(ExpectEnd(KEY, 1, 5), 0) == []
@@ -231,7 +232,7 @@ def test_a_stream_of_which_nothing_came_is_missed_when_it_ends() -> None:
 
 
 @pytest.mark.spec("FILT-10")
-def test_last_packets_that_are_missing_when_the_publisher_restarts_are_reported() -> None:
+def test_missing_last_packets_are_reported_when_the_publisher_restarts() -> None:
     core, sent = receiver(), packets(2)
     expect(core, 1)
     take(core, sent[:1], source=FILTER)
@@ -242,7 +243,7 @@ def test_last_packets_that_are_missing_when_the_publisher_restarts_are_reported(
 
 
 @pytest.mark.spec("FILT-5", "FILT-10")
-def test_an_epoch_that_is_known_by_its_end_only_is_missed_from_its_start() -> None:
+def test_an_epoch_known_only_by_its_end_is_reported_as_lost_from_its_start() -> None:
     core, config = receiver(), ReceiverConfig()
     expect(core, 1)
     take(core, packets(2), source=FILTER)

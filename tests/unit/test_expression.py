@@ -1,4 +1,4 @@
-"""Filter expressions: what can be written, what it selects, and how the rest is refused."""
+"""Filter expressions: the accepted language, the selected records, and refusals."""
 
 from decimal import Decimal
 
@@ -104,7 +104,7 @@ def refusal(text: str) -> str:
         ("time = 5", {"time": 5}, True),
     ],
 )
-def test_selects(text: str, values: dict[str, object], expected: bool) -> None:
+def test_expressions_select_their_records(text: str, values: dict[str, object], expected: bool) -> None:
     assert passes(text, **values) is expected
 
 
@@ -136,7 +136,7 @@ def test_a_literal_with_more_decimals_lies_between_prices(text: str, expected: l
         ("quantity < 0", False),
     ],
 )
-def test_a_literal_out_of_range_decides_for_every_value_but_not_for_a_missing_one(text: str, expected: bool) -> None:
+def test_a_literal_out_of_range_is_decided_for_every_value_except_a_missing_one(text: str, expected: bool) -> None:
     assert passes(text, small=5, price=1, quantity=1) is expected
     if "quantity" not in text:
         assert passes(text) is False
@@ -204,7 +204,7 @@ def test_nan_is_above_every_number_and_equal_to_itself() -> None:
         ("price = 123456789012345678901", "has too many digits"),
     ],
 )
-def test_everything_else_is_refused_with_the_piece_and_what_to_do(text: str, says: str) -> None:
+def test_invalid_expressions_are_refused_with_the_position_and_a_remedy(text: str, says: str) -> None:
     assert says in refusal(text)
 
 
@@ -224,7 +224,7 @@ def test_a_long_list_of_symbols_is_a_filter() -> None:
     assert not passes(text, symbol="S1000")
 
 
-def test_many_records_at_once() -> None:
+def test_many_records_are_selected_at_once() -> None:
     model = shipped("trade")
     predicate = Predicate.compile("symbol = 'IBM' and price > 100", model)
     messages = [model.new(symbol=symbol, price=price) for symbol in ("IBM", "AAPL") for price in (99, 101)]
@@ -263,7 +263,7 @@ field = [{ name = "a", type = "i32" }, { name = "b", type = "i32", since = 2 }]
 OLDER = 'id = 9\nname = "sample"\nversion = 1\nfield = [{ name = "a", type = "i32" }]'
 
 
-def test_a_message_is_read_as_the_version_it_has() -> None:
+def test_a_message_is_read_in_its_own_version() -> None:
     newer, older = MessageModel.parse(VERSIONED), MessageModel.parse(OLDER)
     predicate = Predicate.compile("b is null", newer)
     assert not predicate(newer.new(a=1, b=2))
@@ -301,7 +301,7 @@ def _parts_of(dtype: np.dtype[np.void]) -> dict[str, object]:
     }
 
 
-def test_an_array_of_the_older_version_that_a_predicate_is_for_is_taken() -> None:
+def test_an_array_of_the_older_version_of_a_predicate_is_accepted() -> None:
     newer, older = MessageModel.parse(VERSIONED), MessageModel.parse(OLDER)
     records = np.zeros(3, older.dtype)
     assert Predicate.compile("b is null", newer, version=1).select(records).tolist() == [True] * 3
@@ -337,10 +337,10 @@ def test_records_outside_the_data_are_refused() -> None:
         Node(lowering.Test(99, MODEL.fields_by_name["price"]), ACCEPT, REJECT, REJECT, 0, 0),
     ],
 )
-def test_a_program_that_could_loop_or_read_astray_is_refused(node: Node) -> None:
+def test_a_program_with_a_jump_back_or_an_access_out_of_bounds_is_refused(node: Node) -> None:
     with pytest.raises(LocalProtocolError):
         Program([node], 0, b"abcd")
 
 
-def test_a_predicate_says_what_it_is() -> None:
+def test_a_predicate_has_a_readable_repr() -> None:
     assert repr(Predicate.compile("price > 1", MODEL)) == "<Predicate 'price > 1' over sample, 1 tests>"

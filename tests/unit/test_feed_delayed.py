@@ -1,4 +1,4 @@
-"""An adapter's messages go into its journal, and are published again after exactly the delay."""
+"""The delayed stream of an adapter: its messages go into the journal and are published after exactly the delay."""
 
 import errno
 import threading
@@ -30,7 +30,7 @@ def topics_of(history: DelayedReader, now_ns: int) -> list[str]:
 
 
 @pytest.mark.spec("ADM-2")
-def test_each_message_comes_when_it_is_old_enough_and_not_earlier(tmp_path: Path) -> None:
+def test_each_message_is_published_when_it_is_old_enough_and_not_earlier(tmp_path: Path) -> None:
     stream = PublishedStream()
     with JournalWriter.open(tmp_path) as journal:
         for second in range(5):
@@ -51,7 +51,7 @@ def test_each_message_comes_when_it_is_old_enough_and_not_earlier(tmp_path: Path
         history.close()
 
 
-def test_a_delayed_stream_begins_with_what_becomes_old_enough_now(tmp_path: Path) -> None:
+def test_a_delayed_stream_begins_with_the_next_message_to_reach_the_delay(tmp_path: Path) -> None:
     stream = PublishedStream()
     now_ns = START_NS + (DELAY_S + 2) * NS_PER_SECOND
     with JournalWriter.open(tmp_path) as journal:
@@ -63,7 +63,7 @@ def test_a_delayed_stream_begins_with_what_becomes_old_enough_now(tmp_path: Path
         history.close()
 
 
-def test_a_tap_gives_every_packet_once_in_order() -> None:
+def test_a_tap_returns_every_packet_once_in_order() -> None:
     stream, store = PublishedStream(), PacketStore(64, 65_536)
     store.keep(stream.packet("before"))
     tap = Tap(store)
@@ -82,7 +82,7 @@ def test_a_tap_gives_every_packet_once_in_order() -> None:
     tap.close()
 
 
-def test_a_tap_that_comes_too_late_says_how_much_is_missing() -> None:
+def test_a_tap_that_was_too_slow_reports_how_much_is_missing() -> None:
     stream, store = PublishedStream(), PacketStore(4, 65_536)
     tap = Tap(store)
     for _ in range(6):
@@ -96,7 +96,7 @@ def test_a_tap_that_comes_too_late_says_how_much_is_missing() -> None:
     tap.close()
 
 
-def test_a_tap_wakes_whoever_waits_for_it() -> None:
+def test_a_tap_wakes_the_waiting_reader() -> None:
     stream, store = PublishedStream(), PacketStore(64, 65_536)
     tap = Tap(store)
     assert tap.arm()
@@ -115,7 +115,7 @@ def recorder(tap: Tap, path: Path, counters: Counters) -> Recorder:
     return Recorder(tap, path, JournalConfig(retry_ms=1), publisher_id=7, group=0xEF010101, epoch=1, counters=counters)
 
 
-def test_what_is_published_is_recorded(tmp_path: Path) -> None:
+def test_published_messages_are_recorded(tmp_path: Path) -> None:
     stream, store = PublishedStream(), PacketStore(64, 65_536)
     tap = Tap(store)
     recording = recorder(tap, tmp_path, Counters("x"))
@@ -131,7 +131,7 @@ def test_what_is_published_is_recorded(tmp_path: Path) -> None:
     tap.close()
 
 
-def test_a_full_disk_is_told_and_what_is_missing_is_recorded_later(
+def test_a_full_disk_is_reported_and_missing_messages_are_recorded_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, store, counters = PublishedStream(), PacketStore(64, 65_536), Counters("x")

@@ -1,4 +1,4 @@
-"""Files of messages, text and captures: read whole, cut off anywhere, compressed or not."""
+"""Files of messages, text and captures: complete, truncated anywhere, compressed or not."""
 
 import gzip
 import io
@@ -27,7 +27,7 @@ def read_itch(data: bytes) -> tuple[list[bytes], list[str]]:
     return messages, [str(damage) for damage in file.damages]
 
 
-def test_a_file_is_read_whole_and_cut_off_at_every_byte() -> None:
+def test_a_file_is_read_completely_and_truncated_at_every_byte() -> None:
     assert read_itch(BLOCKS) == (MESSAGES, [])
     ends = [0]
     for message in MESSAGES:
@@ -40,7 +40,7 @@ def test_a_file_is_read_whole_and_cut_off_at_every_byte() -> None:
         assert all(damage.startswith(f"at {ends[whole]}: a message is truncated") for damage in damages)
 
 
-def test_a_compressed_file_in_several_members_is_read_and_survives_every_cut() -> None:
+def test_a_compressed_file_of_several_members_is_read_and_truncated_at_every_byte() -> None:
     packed = gzip.compress(BLOCKS[:100]) + gzip.compress(BLOCKS[100:])
     assert read_itch(packed) == (MESSAGES, [])
     for size in range(2, len(packed)):
@@ -50,7 +50,7 @@ def test_a_compressed_file_in_several_members_is_read_and_survives_every_cut() -
     assert any("truncated" in each for each in read_itch(packed[:-9])[1])
 
 
-def test_a_file_larger_than_a_chunk_is_numbered_through() -> None:
+def test_a_file_larger_than_a_chunk_is_numbered_continuously() -> None:
     messages = [bytes([n % 256]) * (n % 90) for n in range(60_000)]
     file = ItchFile(ByteStream(io.BytesIO(b"".join(len(m).to_bytes(2, "big") + m for m in messages))))
     found = [(sequence, message) for batch in file for sequence, message in batch]
@@ -67,7 +67,7 @@ def test_text_is_a_message_per_line(tmp_path: Path) -> None:
     assert ticks.columns == ["a", "b"]
 
 
-def test_a_line_that_is_too_long_is_left_out_and_told() -> None:
+def test_a_line_that_is_too_long_is_skipped_and_reported() -> None:
     long = b"x" * (LINE_SIZE_MAX + 1)
     longer = b"y" * 700_000
     data = b"1\n" + long + b"\n2\n" + longer + b"\n3"
@@ -115,7 +115,7 @@ def read(data: bytes) -> tuple[list[tuple[int, bytes]], CaptureReader]:
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_captures_of_every_kind_give_the_same_datagrams(order: str) -> None:
+def test_all_capture_formats_give_the_same_datagrams(order: str) -> None:
     frames = [frame(b"one"), frame(b"two", vlans=2)]
     expected = [(10_000_007_000, b"one"), (11_000_007_000, b"two")]
     assert read(pcap(frames, order))[0] == expected
@@ -127,7 +127,7 @@ def test_captures_of_every_kind_give_the_same_datagrams(order: str) -> None:
 
 
 @pytest.mark.parametrize("make", [pcap, pcapng])
-def test_a_capture_cut_off_at_every_byte_gives_the_whole_frames_and_tells(make: object) -> None:
+def test_a_truncated_capture_gives_the_complete_frames_and_a_report(make: object) -> None:
     assert callable(make)
     data = make([frame(b"one"), frame(b"two")])
     whole = read(data)[0]
@@ -139,7 +139,7 @@ def test_a_capture_cut_off_at_every_byte_gives_the_whole_frames_and_tells(make: 
             assert size == len(data)
 
 
-def test_what_is_no_datagram_is_counted_or_told() -> None:
+def test_frames_without_a_datagram_are_counted_or_reported() -> None:
     tcp = bytearray(frame(b"x"))
     tcp[14 + 9] = 6
     fragment = bytearray(frame(b"x"))
@@ -154,7 +154,7 @@ def test_what_is_no_datagram_is_counted_or_told() -> None:
     assert reader.damages.total == 2
 
 
-def test_a_frame_captured_in_part_is_told_and_left_out() -> None:
+def test_a_partially_captured_frame_is_skipped_and_reported() -> None:
     data = bytearray(pcap([frame(b"one")]))
     data[24 + 12 : 24 + 16] = struct.pack("<I", 9_999)
     found, reader = read(bytes(data))
@@ -162,7 +162,7 @@ def test_a_frame_captured_in_part_is_told_and_left_out() -> None:
     assert "of a frame's 9999 bytes" in next(iter(reader.damages)).what
 
 
-def test_something_else_is_no_capture() -> None:
+def test_other_files_are_not_captures() -> None:
     with pytest.raises(RemoteProtocolError):
         read(b"nonsense")
 
@@ -209,7 +209,7 @@ def test_info_counts_streams_gaps_repetitions_and_resets(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["hello\n", "10:00:01 started\n10:00:02 stopped, all is well\n", "just a line"])
-def test_text_without_columns_is_not_taken_for_a_feed(tmp_path: Path, text: str) -> None:
+def test_text_without_columns_is_not_a_feed(tmp_path: Path, text: str) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)
     with path.open("rb") as file, pytest.raises(ConfigurationError, match="text without columns"):
@@ -228,7 +228,7 @@ def test_messages_of_unknown_types_are_not_readable(tmp_path: Path) -> None:
     assert not report.is_readable
 
 
-def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError):
         open_source(tmp_path / "missing")
     with pytest.raises(ConfigurationError):

@@ -1,4 +1,4 @@
-"""The index of a recorded feed: when it is built, when it is rebuilt, and its errors for bad files."""
+"""The index of a recorded feed: when it is built and rebuilt, and its errors for damaged files."""
 
 import gzip
 import os
@@ -41,7 +41,7 @@ def test_a_small_file_needs_no_index(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_an_index_is_made_once(tmp_path: Path) -> None:
+def test_an_index_is_built_once(tmp_path: Path) -> None:
     path = tmp_path / "day.itch"
     write_day(path, 2_000)
     seen: list[tuple[str, int, int]] = []
@@ -55,7 +55,7 @@ def test_an_index_is_made_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["document", "image", "gone", "half"])
-def test_an_index_that_is_not_whole_is_made_again(tmp_path: Path, harm: str) -> None:
+def test_an_incomplete_index_is_rebuilt(tmp_path: Path, harm: str) -> None:
     path = tmp_path / "day.itch"
     write_day(path, 2_000)
     slices = planned(path)
@@ -75,7 +75,7 @@ def test_an_index_that_is_not_whole_is_made_again(tmp_path: Path, harm: str) -> 
     assert not (image.parent.parent / "making").exists()
 
 
-def test_a_file_that_changed_is_indexed_again_and_the_old_index_goes(tmp_path: Path) -> None:
+def test_a_changed_file_is_indexed_again_and_the_old_index_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "day.itch"
     write_day(path, 2_000)
     old = planned(path)
@@ -99,7 +99,7 @@ def test_another_table_or_date_has_other_states(tmp_path: Path) -> None:
     assert one[1].start != two[1].start
 
 
-def test_bits_that_flip_in_the_cache_are_noticed_where_they_are_read(tmp_path: Path) -> None:
+def test_flipped_bits_in_the_cache_are_detected_on_the_read(tmp_path: Path) -> None:
     path = tmp_path / "day.itch.gz"
     write_day(path, 45_000)
     slices = planned(path)
@@ -119,8 +119,10 @@ def test_bits_that_flip_in_the_cache_are_noticed_where_they_are_read(tmp_path: P
 @pytest.mark.spec("PIPE-11")
 @pytest.mark.parametrize("name", ["day.itch", "day.itch.gz"])
 @pytest.mark.parametrize("slice_size", [None, 20_000])
-def test_files_that_are_cut_off_or_corrupt(tmp_path: Path, name: str, slice_size: int | None) -> None:
-    """What is good is converted, what is not is told with its place, whether the file was indexed or not."""
+def test_truncated_or_damaged_files_are_converted_as_far_as_possible(
+    tmp_path: Path, name: str, slice_size: int | None
+) -> None:
+    """Valid messages are converted and invalid ones are reported with their place, with and without an index."""
     path = tmp_path / name
     data = write_day(tmp_path / "whole.itch", 2_000)
     places, at = [], 0
@@ -128,10 +130,10 @@ def test_files_that_are_cut_off_or_corrupt(tmp_path: Path, name: str, slice_size
         places.append(at)
         at += 2 + int.from_bytes(data[at : at + 2], "big")
     changed = bytearray(data[:-3])
-    changed[places[700] + 2] = ord("?")  # a type that nobody has
+    changed[places[700] + 2] = ord("?")  # an unknown type
     path.write_bytes(gzip.compress(changed) if path.suffix == ".gz" else changed)
     slices = plan_slices(path, conversion=ITCH, slice_size=slice_size, cache=tmp_path / "cache")
-    assert (len(slices) == 1) == (slice_size is None)  # what is compressed is cut between pieces that were read
+    assert (len(slices) == 1) == (slice_size is None)  # a compressed file is truncated between two chunks
     assert converted_slices(slices) == converted_whole(path)
     bad = bad_of(slices)
     kinds = [each for each in bad if each[1] == "kind"]
@@ -144,7 +146,7 @@ def test_files_that_are_cut_off_or_corrupt(tmp_path: Path, name: str, slice_size
     assert len(bad) == 2
 
 
-def test_a_compressed_file_that_is_cut_off(tmp_path: Path) -> None:
+def test_a_truncated_compressed_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "day.itch.gz"
     write_day(path, 3_000)
     path.write_bytes(path.read_bytes()[:-2_000])
@@ -154,7 +156,7 @@ def test_a_compressed_file_that_is_cut_off(tmp_path: Path) -> None:
     assert bad[1] == "damaged"
 
 
-def test_mistakes_are_told(tmp_path: Path) -> None:
+def test_mistakes_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "day.itch"
     write_day(path, 500)
     with pytest.raises(ConfigurationError, match="needs a date"):
@@ -174,7 +176,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         plan_slices(path, slice_size=100, cache=tmp_path / "full")
 
 
-def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_changes_during_the_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "day.itch"
     write_day(path, 500)
     cache = FeedCache(tmp_path / "cache", path)
@@ -187,7 +189,7 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
         cache.get_or_make("key", int, make)
 
 
-def test_processes_that_want_the_same_index_make_it_once(tmp_path: Path) -> None:
+def test_concurrent_processes_build_an_index_once(tmp_path: Path) -> None:
     path = tmp_path / "day.itch"
     write_day(path, 3_000)
     script = f"import sys; sys.path[:0] = {sys.path!r}; path = {str(path)!r}\n{CHILD}"
@@ -197,9 +199,7 @@ def test_processes_that_want_the_same_index_make_it_once(tmp_path: Path) -> None
     ]
     answers = [child.communicate(timeout=120)[0].split() for child in children]
     assert [child.returncode for child in children] == [0, 0, 0]
-    assert sorted("".join(made.removeprefix("-") for made, _ in answers)) == ["c", "f"], (
-        "each part of it by one of them"
-    )
+    assert sorted("".join(made.removeprefix("-") for made, _ in answers)) == ["c", "f"], "each process builds a part"
     assert len({slices for _, slices in answers}) == 1
 
 
@@ -218,7 +218,7 @@ print("-" + "".join(seen), sha256(repr(slices).encode()).hexdigest())
 # Tapes
 
 
-def test_a_tape_gives_what_was_written() -> None:
+def test_a_tape_returns_the_written_messages() -> None:
     batch = SourceBatch()
     batch.point_at(b"abcdef")
     for sequence, offset, size, time in ((5, 0, 2, 7), (6, 2, 1, 7), (7, 3, 0, 8), (9, 3, 3, 8)):
@@ -256,7 +256,7 @@ def _listed(tape: bytes) -> list[object]:
     ]
 
 
-def test_scanning_ends_at_whole_messages() -> None:
+def test_a_scan_ends_at_a_message_boundary() -> None:
     blocks = b"\0\1a\0\2bc\0\0\0\5de"
     assert scan_blocks(blocks, 0, 1) == (3, 1)
     assert scan_blocks(blocks, 0, 3) == (3, 1)

@@ -1,4 +1,4 @@
-"""Messages between adapters, as bytes."""
+"""The encoding of messages between adapters."""
 
 import msgspec
 import pytest
@@ -30,7 +30,7 @@ MESSAGES: list[SyncMessage] = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_every_message_comes_back_and_no_part_of_one_does(message: SyncMessage) -> None:
+def test_every_message_is_decoded_unchanged_and_a_truncated_one_is_not(message: SyncMessage) -> None:
     data = PROTOCOL.encode(message, 4_096)
     assert PROTOCOL.decode(data) == message
     for size in range(len(data)):

@@ -46,7 +46,7 @@ def revoked(subscription_id: str, until_ns: int = START_NS + HOUR_NS) -> Revoked
 
 
 @pytest.mark.spec("ADM-5", "ADM-8")
-def test_a_restarted_adapter_refuses_what_was_revoked_without_asking_anybody(tmp_path: Path) -> None:
+def test_a_restarted_adapter_refuses_revoked_subscriptions_without_a_server(tmp_path: Path) -> None:
     path = tmp_path / "state" / "tokens.json"
     gate = TokenGate(path)
     with pytest.raises(TokenError, match="cannot be checked here yet"):
@@ -63,12 +63,12 @@ def test_a_restarted_adapter_refuses_what_was_revoked_without_asking_anybody(tmp
 
 
 @pytest.mark.spec("ADM-8")
-def test_a_generation_is_remembered_and_not_taken_back(tmp_path: Path) -> None:
+def test_a_generation_is_stored_and_never_decreases(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     gate = TokenGate(path)
     gate.renew(registered(1))
     gate.note(GenerationChanged(generation=2, since_ns=START_NS))
-    gate.renew(registered(1))  # the server that was replaced has not heard of it
+    gate.renew(registered(1))  # the replaced server has not learned of it
     late = Token("stream", "alice", "s", (), START_NS + 1, START_NS + HOUR_NS, 1)
     for each in (gate, TokenGate(path)):
         with pytest.raises(TokenError, match="generation"):
@@ -76,13 +76,13 @@ def test_a_generation_is_remembered_and_not_taken_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("AUTH-6")
-def test_no_answer_of_a_server_makes_a_revoked_subscription_good_again(tmp_path: Path) -> None:
+def test_no_answer_of_a_server_makes_a_revoked_subscription_valid_again(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     gate = TokenGate(path)
     gate.renew(registered(2, revoked=[revoked("s-1")]))
     gate.note(revoked("s-2"))
-    gate.renew(registered(2, revoked=[revoked("s-1")]))  # an answer that was on its way when s-2 was revoked
-    gate.renew(registered(1, revoked=[revoked("s-3")]))  # the server that was replaced knows of neither
+    gate.renew(registered(2, revoked=[revoked("s-1")]))  # an answer that was under way when s-2 was revoked
+    gate.renew(registered(1, revoked=[revoked("s-3")]))  # the replaced server knows neither
     for each in (gate, TokenGate(path)):
         for name in ("s-1", "s-2", "s-3"):
             with pytest.raises(RevokedError):
@@ -92,7 +92,7 @@ def test_no_answer_of_a_server_makes_a_revoked_subscription_good_again(tmp_path:
     assert b"s-" not in path.read_bytes()
 
 
-def test_revocations_are_forgotten_when_their_tokens_are_too_old(tmp_path: Path) -> None:
+def test_revocations_are_dropped_when_their_tokens_have_expired(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     gate = TokenGate(path)
     gate.renew(registered(revoked=[revoked("s-1"), revoked("s-2", START_NS + 2 * HOUR_NS)]))

@@ -1,4 +1,4 @@
-"""Sessions of the source through a whole adapter: from the datagrams of its lines to the messages it publishes."""
+"""Sessions of the source through a complete adapter: from the datagrams of its lines to the published messages."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ class Lined:
 
 
 @pytest.mark.spec("FEED-9")
-def test_a_source_that_counts_anew_under_its_name_is_published_as_a_session_of_its_own() -> None:
+def test_a_source_that_restarts_its_numbers_under_its_name_is_published_as_a_separate_session() -> None:
     adapter = Lined(MoldUDP64(), ToyConversion(STREAM))
     adapter.hear(encode_packet("day", 1, [source(n) for n in range(1, 21)]))
     before = {number for _, number in adapter.published}
@@ -89,7 +89,7 @@ def test_a_source_that_counts_anew_under_its_name_is_published_as_a_session_of_i
     assert b'{"reason":"session","lost":[],"session":"day#2","trading_date":""}' in adapter.announced
 
 
-def test_iex_sessions_of_ten_digits_follow_one_another() -> None:
+def test_iex_sessions_of_ten_digits_are_consecutive() -> None:
     converter = Converter(ConverterTable.load("iex-tops").compile(), STREAM)
     adapter = Lined(IexTp(), converter)
     digests = set()
@@ -102,8 +102,8 @@ def test_iex_sessions_of_ten_digits_follow_one_another() -> None:
     assert len(digests) == 3
 
 
-def test_a_session_that_is_met_again_is_no_new_one_and_a_reset_is() -> None:
-    """A SoupBinTCP client logs in again to the session it was in."""
+def test_a_resumed_session_is_not_a_new_one_and_a_reset_is() -> None:
+    """A SoupBinTCP client logs in again to its previous session."""
     table = Table(1)
     table.wait(1_000)
     table.feed(1, 20)
@@ -119,7 +119,7 @@ def test_a_session_that_is_met_again_is_no_new_one_and_a_reset_is() -> None:
         assert table[0].converter.next_source_sequence == 6
 
 
-def test_an_adapter_that_did_not_see_the_source_count_anew_calls_the_session_as_the_active_one_does() -> None:
+def test_an_adapter_that_missed_the_restart_of_the_source_uses_the_session_name_of_the_active_adapter() -> None:
     table = Table(2)
     table.wait(1_000)
     table.feed(1, 20)
@@ -141,7 +141,7 @@ def test_an_adapter_that_did_not_see_the_source_count_anew_calls_the_session_as_
 
 @pytest.mark.spec("DAY-3", "SYNC-1")
 @pytest.mark.parametrize("is_by_calendar", [True, False])
-def test_active_and_backup_announce_the_same_end_and_a_consumer_hears_of_one(is_by_calendar: bool) -> None:
+def test_active_and_backup_announce_the_same_end_and_a_consumer_receives_one(is_by_calendar: bool) -> None:
     table = Table(2, calendar=TradingCalendar.of_venue("XNAS"))
     table.wait(1_000)
     for index in (0, 1):
@@ -178,7 +178,7 @@ def packet(origin: Origin, body: bytes) -> PacketMessage:
     return PacketMessage(topic, body, extensions={Extension.ORIGIN: encode_origin(origin)})
 
 
-def test_names_of_sessions() -> None:
+def test_session_names() -> None:
     assert session_name("day", 1) == "day"
     assert after_reset("day") == "day#2"
     assert after_reset("day#9") == "day#10"

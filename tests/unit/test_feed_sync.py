@@ -1,4 +1,4 @@
-"""The rules that keep the adapters of a feed together, one by one."""
+"""The rules that synchronise the adapters of a feed, one by one."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def assert_one_content_per_number(*adapters: Adapter) -> None:
 # Starting
 
 
-def test_the_lowest_index_begins_and_says_so() -> None:
+def test_the_lowest_index_starts_and_announces_it() -> None:
     table = started(3)
     assert table.active().index == 0
     assert announcements(table[0]) == [
@@ -66,7 +66,7 @@ def test_the_lowest_index_begins_and_says_so() -> None:
 
 
 @pytest.mark.spec("SYNC-2")
-def test_a_stream_that_never_had_a_message_is_synchronised() -> None:
+def test_a_stream_without_messages_is_synchronised() -> None:
     table = Table(0)
     for index in range(2):
         table.start(index, session=None)
@@ -74,7 +74,7 @@ def test_a_stream_that_never_had_a_message_is_synchronised() -> None:
     assert table.active().index == 0
     assert table[1].core.is_synchronised(STREAM)
     assert table[1].core.state(table.now_ns).is_synchronised
-    for adapter in (table[1], table[0]):  # the first contribution, to the backup first
+    for adapter in (table[1], table[0]):  # the first contribution, delivered to the backup first
         adapter.handle(SessionBegan(STREAM, "derived", 1))
         adapter.take(1, 3)
         table.settle()
@@ -84,7 +84,7 @@ def test_a_stream_that_never_had_a_message_is_synchronised() -> None:
     assert_one_content_per_number(table[0], table[1])
 
 
-def test_nobody_begins_while_others_may_still_come() -> None:
+def test_no_adapter_starts_while_others_may_still_connect() -> None:
     table = Table(2)
     table.wait(900)
     assert all(each.core.role == "backup" for each in table.adapters.values())
@@ -105,11 +105,11 @@ def test_a_term_is_used_only_when_it_is_on_the_disk() -> None:
     assert table[0].usable()
 
 
-# What the active adapter tells, and how a backup compares
+# Reports of the active adapter, and their comparison by a backup
 
 
 @pytest.mark.spec("SYNC-1")
-def test_the_active_adapter_tells_each_backup_numbers_state_and_health() -> None:
+def test_the_active_adapter_reports_numbers_state_and_health_to_each_backup() -> None:
     table = started(3)
     table[0].said.clear()
     table[0].handle(HealthMeasured(Health(cpu_free=0.5)))
@@ -126,7 +126,7 @@ def test_the_active_adapter_tells_each_backup_numbers_state_and_health() -> None
 
 
 @pytest.mark.spec("SYNC-2", "FEED-6")
-def test_synchronised_adapters_give_one_number_to_one_content() -> None:
+def test_synchronised_adapters_assign_one_number_to_one_message() -> None:
     table = started(3)
     table.feed(1, 100)
     sent = [each.usable() for each in table.adapters.values()]
@@ -135,7 +135,7 @@ def test_synchronised_adapters_give_one_number_to_one_content() -> None:
 
 
 @pytest.mark.spec("SYNC-2")
-def test_what_an_unsynchronised_backup_sends_says_so() -> None:
+def test_messages_of_an_unsynchronised_backup_are_marked() -> None:
     table = started(1)
     table.feed(1, 20)
     late = table.start(1, first=21)
@@ -147,7 +147,7 @@ def test_what_an_unsynchronised_backup_sends_says_so() -> None:
 
 
 @pytest.mark.spec("SYNC-2", "DAY-10")
-def test_a_backup_that_converts_by_another_plan_is_never_synchronised() -> None:
+def test_a_backup_with_another_conversion_plan_is_never_synchronised() -> None:
     table = started(2)
     table.feed(1, 20)
     backup = table[1]
@@ -171,7 +171,7 @@ def test_a_backup_that_converts_by_another_plan_is_never_synchronised() -> None:
 
 
 @pytest.mark.spec("SYNC-3")
-def test_a_number_is_set_where_the_message_was_not_sent_yet() -> None:
+def test_a_number_is_corrected_before_its_message_is_sent() -> None:
     table = started()
     active, backup = table[0], table[1]
     backup.converter.next_message_sequence = 1_000
@@ -189,7 +189,7 @@ def test_a_number_is_set_where_the_message_was_not_sent_yet() -> None:
 
 @pytest.mark.spec("SYNC-4")
 @pytest.mark.parametrize("every", [1, 2])
-def test_a_backup_that_is_ahead_pauses_until_the_active_adapter_is(every: int) -> None:
+def test_a_backup_that_is_ahead_pauses_until_the_active_adapter_has_caught_up(every: int) -> None:
     table = started(pause_ms=5, pause_every=every, checkpoint_interval=1_024)
     active, backup = table[0], table[1]
     backup.converter.next_message_sequence = 500
@@ -214,7 +214,7 @@ def test_a_backup_that_is_ahead_pauses_until_the_active_adapter_is(every: int) -
 
 
 @pytest.mark.spec("SYNC-5")
-def test_a_differing_state_is_set_to_the_active_adapters() -> None:
+def test_a_different_state_is_replaced_by_the_active_adapters_state() -> None:
     table = started()
     table.feed(1, 10)
     backup = table[1]
@@ -229,7 +229,7 @@ def test_a_differing_state_is_set_to_the_active_adapters() -> None:
         "S3",
         "X",
         *_changed(11, 16),
-    }  # not the whole state
+    }  # not the complete state
     assert backup.converter.state.units == table[0].converter.state.units
     verdicts = [each.is_synchronised for each in backup.of_kind(SynchronisationChanged)]
     assert verdicts[-2:] == [False, True]
@@ -243,7 +243,7 @@ def _changed(first: int, last: int) -> set[str]:
 
 
 @pytest.mark.spec("SYNC-2")
-def test_a_backup_that_lost_source_messages_sends_nothing_usable_until_it_is_repaired() -> None:
+def test_a_backup_that_lost_source_messages_sends_no_usable_message_until_repaired() -> None:
     table = started()
     table.feed(1, 20)
     active, backup = table[0], table[1]
@@ -260,8 +260,8 @@ def test_a_backup_that_lost_source_messages_sends_nothing_usable_until_it_is_rep
 
 
 @pytest.mark.spec("SYNC-2")
-def test_who_hears_a_repaired_backup_alone_learns_that_numbers_may_be_missing_there() -> None:
-    """Its messages follow one another in its stream, so nothing else tells."""
+def test_receivers_of_a_repaired_backup_learn_that_numbers_may_be_missing() -> None:
+    """The messages of the backup are consecutive in its stream, so the announcement is the only sign."""
     table = started()
     table.feed(1, 20)
     backup = table[1]
@@ -271,7 +271,7 @@ def test_who_hears_a_repaired_backup_alone_learns_that_numbers_may_be_missing_th
     assert backup.core.is_synchronised(STREAM)
     backup.sent.clear()
     table.feed(24, 30)
-    assert len(announcements(backup)) == 0  # not again and again
+    assert len(announcements(backup)) == 0  # only once
     backup.lose(31, 33)
     table.feed(31, 33, only=[0])
     table.wait(300)
@@ -300,7 +300,7 @@ def test_an_active_adapter_that_lost_source_messages_hands_over_to_a_backup_that
     assert_one_content_per_number(*table.adapters.values())
 
 
-def test_an_active_adapter_that_nobody_can_help_announces_what_is_lost_in_a_new_term() -> None:
+def test_an_active_adapter_without_a_successor_announces_its_losses_in_a_new_term() -> None:
     table = started(1)
     table.feed(1, 20)
     table[0].disk_waits = True
@@ -316,7 +316,7 @@ def test_an_active_adapter_that_nobody_can_help_announces_what_is_lost_in_a_new_
     assert table[0].converter.next_source_sequence == 27
 
 
-def test_a_new_session_is_announced_and_backups_follow_whoever_sees_it_first() -> None:
+def test_a_new_session_is_announced_and_backups_follow_the_first_adapter_that_sees_it() -> None:
     table = started()
     table.feed(1, 20)
     table[1].handle(SessionBegan(STREAM, "day 2", 1))
@@ -334,13 +334,13 @@ def test_a_new_session_is_announced_and_backups_follow_whoever_sees_it_first() -
 
 
 @pytest.mark.spec("DAY-3", "SYNC-7")
-def test_the_end_of_a_session_is_announced_alike_by_every_adapter_and_takes_no_number() -> None:
+def test_every_adapter_announces_the_end_of_a_session_alike_and_without_a_number() -> None:
     table = started()
     table.feed(1, 20)
     term, before = table[0].core.term, table[0].converter.next_message_sequence
     for adapter in table.adapters.values():
         adapter.handle(SessionOver(STREAM))
-        adapter.handle(SessionOver(STREAM))  # a source may say it several times
+        adapter.handle(SessionOver(STREAM))  # a source may repeat it
     table.wait(100)
     for adapter in table.adapters.values():
         (said,) = [(origin, body) for origin, body in adapter.sent if b'"end"' in body]
@@ -358,7 +358,7 @@ def test_the_end_of_a_session_is_announced_alike_by_every_adapter_and_takes_no_n
 
 
 @pytest.mark.spec("DAY-3", "SYNC-8")
-def test_the_end_of_a_session_is_announced_behind_what_an_adapter_holds_back() -> None:
+def test_the_end_of_a_session_is_announced_after_held_messages() -> None:
     table = started(1)
     table.feed(1, 20)
     table[0].disk_waits = True
@@ -368,10 +368,10 @@ def test_the_end_of_a_session_is_announced_behind_what_an_adapter_holds_back() -
     assert not table[0].core.is_ended(STREAM)
     table[0].handle(TermPersisted(int(Term(2, 0, 0, 0))))
     assert [b'"end"' in body for _, body in announcements(table[0])][-2:] == [False, True]
-    assert b'"end"' in table[0].sent[-1][1]  # behind the messages that were held
+    assert b'"end"' in table[0].sent[-1][1]  # after the held messages
 
 
-# Taking over
+# Takeover
 
 
 @pytest.mark.spec("SYNC-8")
@@ -390,7 +390,7 @@ def test_the_healthiest_synchronised_backup_takes_over_and_the_others_follow() -
 
 
 @pytest.mark.spec("SYNC-8", "SYNC-9")
-def test_a_returning_adapter_joins_as_a_backup_and_gets_the_whole_state() -> None:
+def test_a_returning_adapter_joins_as_a_backup_and_gets_the_complete_state() -> None:
     table = started()
     table.feed(1, 50)
     term = table[0].disk
@@ -419,7 +419,7 @@ def test_a_returning_adapter_waits_for_the_state_of_a_connected_adapter(is_heard
     back = table.adapters[0] = Adapter(table, 0, term)
     table.now_ns += 900 * NS_PER_MS
     back.handle(PeerConnected(1))
-    table.now_ns += 200 * NS_PER_MS  # startup_ms is over, and the state of the active adapter is still on its way
+    table.now_ns += 200 * NS_PER_MS  # startup_ms has passed, and the state of the active adapter is still under way
     back.handle(Tick())
     assert back.of_kind(PersistTerm) == []
     if is_heard:
@@ -437,7 +437,7 @@ def test_a_returning_adapter_waits_for_the_state_of_a_connected_adapter(is_heard
 
 
 @pytest.mark.spec("SYNC-9")
-def test_an_adapter_that_returns_when_the_source_is_silent_gets_the_state_all_the_same() -> None:
+def test_an_adapter_that_returns_while_the_source_is_silent_gets_the_state() -> None:
     table = started()
     table.feed(1, 50)
     term = table[0].disk
@@ -450,7 +450,7 @@ def test_an_adapter_that_returns_when_the_source_is_silent_gets_the_state_all_th
 
 @pytest.mark.spec("SYNC-8")
 @pytest.mark.parametrize("policy", ["wait", "promote"])
-def test_without_a_synchronised_backup_the_policy_decides_and_nothing_is_silent(policy: str) -> None:
+def test_without_a_synchronised_backup_the_policy_decides_and_the_result_is_reported(policy: str) -> None:
     table = started(without_synchronised=policy)
     table.feed(1, 20)
     table[1].lose(21, 22)
@@ -468,7 +468,7 @@ def test_without_a_synchronised_backup_the_policy_decides_and_nothing_is_silent(
 
 
 @pytest.mark.spec("SYNC-8")
-def test_a_backup_with_a_differing_state_is_passed_over() -> None:
+def test_a_backup_with_a_different_state_is_skipped() -> None:
     table = started(3)
     table.feed(1, 20)
     table[1].lose(21, 21)
@@ -481,7 +481,7 @@ def test_a_backup_with_a_differing_state_is_passed_over() -> None:
 
 
 @pytest.mark.spec("SYNC-8")
-def test_two_active_adapters_after_a_partition_become_one_and_never_disagreed() -> None:
+def test_two_active_adapters_after_a_partition_merge_and_never_contradict_each_other() -> None:
     table = started(3)
     table.feed(1, 20)
     table.cut(0, 1)
@@ -499,7 +499,7 @@ def test_two_active_adapters_after_a_partition_become_one_and_never_disagreed() 
     assert_one_content_per_number(*table.adapters.values())
 
 
-def test_a_backup_that_lost_only_its_channel_does_not_take_over() -> None:
+def test_a_backup_that_only_lost_its_channel_does_not_take_over() -> None:
     table = started(3)
     table.cut(0, 1)
     table.wait(2_000)
@@ -510,7 +510,7 @@ def test_a_backup_that_lost_only_its_channel_does_not_take_over() -> None:
 
 
 @pytest.mark.spec("SYNC-9")
-def test_when_the_active_adapter_dies_during_an_image_the_next_one_sends_it_anew() -> None:
+def test_when_the_active_adapter_dies_during_an_image_the_next_one_sends_it_again() -> None:
     table = started(2, image_chunk_size=256, image_bytes_per_s=1_000)
     table.feed(1, 200)
     late = table.start(2, first=201)
@@ -531,7 +531,7 @@ def test_when_the_active_adapter_dies_during_an_image_the_next_one_sends_it_anew
 @pytest.mark.parametrize(
     ("held", "is_asked_again"), [({"held_messages_max": 5}, True), ({"held_messages_max": 1_000}, False)]
 )
-def test_what_comes_during_an_image_is_kept_or_another_image_is_asked_for(
+def test_updates_during_an_image_are_kept_or_another_image_is_requested(
     held: dict[str, Any], is_asked_again: bool
 ) -> None:
     table = started(1, image_chunk_size=256, image_bytes_per_s=10_000, image_timeout_ms=60_000, **held)
@@ -562,7 +562,7 @@ def test_what_comes_during_an_image_is_kept_or_another_image_is_asked_for(
         ("lower-than-any", [0.1, 0.2], True),
     ],
 )
-def test_a_backup_that_cannot_synchronise_goes_off_line_if_its_health_is_low(
+def test_an_unsynchronised_backup_with_low_health_goes_off_line(
     policy: str, others: list[float], is_online: bool
 ) -> None:
     table = started(4, offline=policy, unsynchronised_max=5)
@@ -590,7 +590,7 @@ def test_a_backup_that_cannot_synchronise_goes_off_line_if_its_health_is_low(
 
 
 @pytest.mark.spec("SYNC-6")
-def test_a_discontinuity_restarts_the_count_of_failed_comparisons() -> None:
+def test_a_discontinuity_resets_the_count_of_failed_comparisons() -> None:
     table = started(4, unsynchronised_max=5)
     table[1].handle(HealthMeasured(Health(cpu_free=0.3)))
     table.wait(150)
@@ -610,7 +610,7 @@ def test_a_discontinuity_restarts_the_count_of_failed_comparisons() -> None:
 # Drivers
 
 
-def test_a_driver_may_convert_by_itself_while_nothing_special_goes_on() -> None:
+def test_a_driver_may_convert_by_itself_in_the_normal_case() -> None:
     table = started()
     active, backup = table[0], table[1]
     assert active.core.is_flowing(STREAM)
@@ -622,7 +622,7 @@ def test_a_driver_may_convert_by_itself_while_nothing_special_goes_on() -> None:
     backup.converter.state.units["wrong"] = 1
     backup.handle(LaneAdvanced(STREAM))
     table.settle()
-    assert backup.core.is_synchronised(STREAM)  # the checkpoints it passed were right
+    assert backup.core.is_synchronised(STREAM)  # the checkpoints that it passed were correct
     active.take(31, 40)
     backup.converter.convert(SourceBatch.from_messages([source(n) for n in range(31, 41)], 31))
     backup.handle(LaneAdvanced(STREAM))
@@ -643,7 +643,7 @@ def test_outputs_of_one_event_do_not_share_memory() -> None:
     assert len(set(made)) == len(made)
 
 
-def test_words_in_the_name_of_others_or_about_nothing_are_passed_over() -> None:
+def test_messages_under_a_wrong_name_or_without_a_subject_are_ignored() -> None:
     table = started()
     backup, now_ns = table[1], table.now_ns
     state = backup.core.state(now_ns)
@@ -664,7 +664,7 @@ def test_words_in_the_name_of_others_or_about_nothing_are_passed_over() -> None:
 
 
 @pytest.mark.spec("FEED-5")
-def test_health_is_one_number_that_falls_with_every_measurement() -> None:
+def test_health_is_one_number_that_decreases_with_every_problem() -> None:
     best = Health()
     assert best.score() == 1_000
     worse = [

@@ -1,4 +1,4 @@
-"""Verdicts about files: no other file is reported as a feed, and no unread file as sound."""
+"""Verdicts about files: an unsuitable file is not reported as a feed, and an unread file is not reported as valid."""
 
 import gzip
 import io
@@ -72,7 +72,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_what_is_no_feed_is_an_error_that_says_what_was_seen(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_not_a_feed_is_an_error_that_names_its_content(tmp_path: Path, name: str) -> None:
     data, said = FOREIGN[name]
     path = tmp_path / name
     path.write_bytes(data)
@@ -90,7 +90,7 @@ def test_what_is_no_feed_is_an_error_that_says_what_was_seen(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd, zipped], ids=["plain", "gzip", "zstd", "zip"])
-def test_what_is_compressed_is_read_as_what_it_is(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+def test_a_compressed_file_is_read_by_its_real_format(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
     data = write_day(tmp_path / "plain", 20_000)
     path = tmp_path / "day"
     path.write_bytes(pack(data))
@@ -105,14 +105,14 @@ def test_what_is_compressed_is_read_as_what_it_is(tmp_path: Path, pack: Callable
     assert f"{len(data):,} bytes" in shown.stdout
 
 
-def test_a_table_in_a_zip_archive_is_text_by_the_name_within(tmp_path: Path) -> None:
+def test_the_member_name_selects_the_format_of_a_table_in_a_zip_archive(tmp_path: Path) -> None:
     path = tmp_path / "ticks.zip"
     path.write_bytes(zipped(b"trade,1700000000000000000,AAPL,190.25,100,1\n", "ticks.csv"))
     assert '"topic": "md.ticks.AAPL.trade"' in run_here("convert", "run", "csv-ticks", path).stdout
 
 
 @pytest.mark.parametrize("pack", [zstd, zipped], ids=["zstd", "zip"])
-def test_a_compressed_file_that_is_cut_off_or_damaged_is_told(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+def test_a_truncated_or_damaged_compressed_file_is_reported(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
     data = random.Random(3).randbytes(300_000)
     packed = pack(data)
     for size in (40, 1_000, len(packed) // 2, len(packed) - 5):
@@ -129,13 +129,13 @@ def test_a_compressed_file_that_is_cut_off_or_damaged_is_told(tmp_path: Path, pa
     assert stream.damage is not None or got != data
 
 
-def test_zstd_in_several_frames_is_read_whole() -> None:
+def test_all_frames_of_a_zstd_file_are_read() -> None:
     stream = ByteStream(io.BytesIO(zstd(b"one") + zstd(b"two")))
     assert stream.read(100) == b"onetwo"
     assert stream.damage is None
 
 
-def test_a_capture_of_tcp_is_not_called_sound(tmp_path: Path) -> None:
+def test_a_capture_of_tcp_is_not_reported_as_valid(tmp_path: Path) -> None:
     path = tmp_path / "soup.pcap"
     path.write_bytes(pcap([tcp(), tcp()]))
     shown = run_here("feed", "info", path)
@@ -148,7 +148,7 @@ def test_a_capture_of_tcp_is_not_called_sound(tmp_path: Path) -> None:
     assert "nothing was converted" in ran.stderr
 
 
-def test_a_capture_of_an_unknown_protocol_says_how_it_begins(tmp_path: Path) -> None:
+def test_a_capture_of_an_unknown_protocol_is_reported_with_its_first_bytes(tmp_path: Path) -> None:
     path = tmp_path / "other.pcap"
     path.write_bytes(pcap([frame(b"\x1f\xd2\x26\x01other")]))
     shown = run_here("feed", "info", path)
@@ -158,7 +158,7 @@ def test_a_capture_of_an_unknown_protocol_says_how_it_begins(tmp_path: Path) -> 
     assert run_here("convert", "run", "itch", path).returncode == 1
 
 
-def test_what_was_skipped_is_not_forgotten_in_the_verdict(tmp_path: Path) -> None:
+def test_skipped_data_appears_in_the_verdict(tmp_path: Path) -> None:
     path = tmp_path / "mixed.pcap"
     path.write_bytes(pcap([frame(encode_packet("s", 1, [b"A"])), tcp()]))
     shown = run_here("feed", "info", path)
@@ -167,8 +167,8 @@ def test_what_was_skipped_is_not_forgotten_in_the_verdict(tmp_path: Path) -> Non
 
 
 @pytest.mark.spec("DAY-2")
-def test_a_file_without_a_date_is_refused_and_one_with_a_date_in_its_name_is_dated(tmp_path: Path) -> None:
-    """Never 1970: the times of ITCH count from midnight."""
+def test_a_file_without_a_date_is_refused_and_a_date_in_its_name_is_used(tmp_path: Path) -> None:
+    """Never 1970: ITCH times count from midnight."""
     undated, dated = tmp_path / "day.itch", tmp_path / "S013019-v50_01302019.itch"
     for path in (undated, dated):
         write_day(path, 200)
@@ -203,7 +203,7 @@ def test_a_capture_needs_no_date(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["empty.itch", "empty.csv"])
-def test_an_empty_file_has_nothing_to_convert(tmp_path: Path, name: str) -> None:
+def test_an_empty_file_has_no_messages_to_convert(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.touch()
     assert run_here("feed", "info", path).returncode == 1
@@ -212,7 +212,7 @@ def test_an_empty_file_has_nothing_to_convert(tmp_path: Path, name: str) -> None
     assert "the file has no message" in ran.stderr
 
 
-def test_a_file_of_which_every_message_is_malformed_is_no_success(tmp_path: Path) -> None:
+def test_a_file_of_malformed_messages_only_is_a_failure(tmp_path: Path) -> None:
     path = tmp_path / "ticks.csv"
     path.write_bytes(b"nonsense,1\ntrade,x,AAPL,190.25,100,1\n")
     ran = run_here("convert", "run", "csv-ticks", path)
@@ -222,7 +222,7 @@ def test_a_file_of_which_every_message_is_malformed_is_no_success(tmp_path: Path
     assert run_here("convert", "run", "csv-ticks", path).returncode == 0
 
 
-def test_messages_that_are_not_itch_are_not_called_so(tmp_path: Path) -> None:
+def test_messages_of_another_protocol_are_not_reported_as_itch(tmp_path: Path) -> None:
     path = tmp_path / "lamps.bin"
     path.write_bytes(b"".join(struct.pack(">H", 21) + b"\x01" + bytes(20) for _ in range(5)))
     shown = run_here("feed", "info", path)
@@ -231,7 +231,7 @@ def test_messages_that_are_not_itch_are_not_called_so(tmp_path: Path) -> None:
     assert "no message is of a known format: whether the file is damaged is unknown" in shown.stdout
 
 
-def test_itch_messages_of_a_wrong_size_are_not_called_sound(tmp_path: Path) -> None:
+def test_itch_messages_of_a_wrong_size_are_not_reported_as_valid(tmp_path: Path) -> None:
     path = tmp_path / "20190130.itch"
     wrong = b"\0\5A1234"
     path.write_bytes(20 * wrong)
@@ -253,7 +253,7 @@ def test_itch_messages_of_a_wrong_size_are_not_called_sound(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("cut", [4, 6, 24, 30])
-def test_a_capture_that_is_cut_off_before_its_first_frame_has_none(tmp_path: Path, cut: int) -> None:
+def test_a_capture_truncated_before_its_first_frame_has_no_frames(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "cut.pcap"
     path.write_bytes(pcap([frame(encode_packet("s", 1, [b"A"]))])[:cut])
     assert run_here("feed", "info", path).returncode == 1
@@ -262,7 +262,7 @@ def test_a_capture_that_is_cut_off_before_its_first_frame_has_none(tmp_path: Pat
     assert "the capture has no readable frame" in ran.stderr
 
 
-def test_the_format_can_be_told(tmp_path: Path) -> None:
+def test_the_format_can_be_given(tmp_path: Path) -> None:
     path = tmp_path / "ticks"
     path.write_bytes(b"trade,1700000000000000000,AAPL,190.25,100,1\n")
     assert "or set the format csv" in run_here("feed", "info", path).stderr

@@ -36,7 +36,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_every_directory_that_is_made_is_its_owners_and_others_are_left_alone(tmp_path: Path) -> None:
+def test_every_created_directory_belongs_to_its_owner_and_others_keep_their_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     make_directory(tmp_path / "a" / "b" / "c")
     make_directory(tmp_path / "a" / "b" / "c")
@@ -48,7 +48,7 @@ def test_every_directory_that_is_made_is_its_owners_and_others_are_left_alone(tm
         make_directory(tmp_path / "file" / "below")
 
 
-def test_files_are_made_for_their_owner_and_keep_the_mode_that_they_have(tmp_path: Path) -> None:
+def test_created_files_belong_to_their_owner_and_existing_files_keep_their_mode(tmp_path: Path) -> None:
     path = tmp_path / "file"
     os.close(create_or_open(path, os.O_RDWR))
     assert mode(path) == 0o600
@@ -64,7 +64,7 @@ def test_files_are_made_for_their_owner_and_keep_the_mode_that_they_have(tmp_pat
     os.close(descriptor)
 
 
-def test_a_group_may_read_what_is_made_after_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_group_may_read_files_created_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = grp.getgrgid(os.getegid()).gr_name
     monkeypatch.setenv(GROUP_VARIABLE, "")
     share_with_group("")
@@ -76,7 +76,7 @@ def test_a_group_may_read_what_is_made_after_it_was_named(tmp_path: Path, monkey
     assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o640, os.getegid())
 
 
-def test_a_group_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unknown_group_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="unknown group 'nobody-has-this'"):
         share_with_group("nobody-has-this")
     monkeypatch.setenv(GROUP_VARIABLE, "nobody-has-this")
@@ -97,7 +97,7 @@ MAKES = re.compile(
 )
 
 
-def test_no_other_code_makes_files() -> None:
+def test_no_other_code_creates_files() -> None:
     root = Path(penstock.__file__).parent
     found = {}
     for path in sorted(root.rglob("*.py")):

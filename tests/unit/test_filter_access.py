@@ -1,4 +1,4 @@
-"""The rules of a filter's control connection."""
+"""The access rules of a filter's control connection."""
 
 import itertools
 from typing import Any
@@ -49,7 +49,7 @@ def test_names_ids_and_addresses_are_unique() -> None:
     assert refused(lambda: register(made, "two", application_id=7)) == RefusalCode.TAKEN
     assert refused(lambda: register(made, "two", port=5_000)) == RefusalCode.TAKEN
     assert register(made, "two", application_id=100).number == 100
-    assert register(made, "three").number == 101  # the first that is free
+    assert register(made, "three").number == 101  # the first free one
     assert refused(lambda: register(made, "four")) == RefusalCode.LIMIT
     made.leave(first.number)
     made.leave(first.number)
@@ -57,8 +57,8 @@ def test_names_ids_and_addresses_are_unique() -> None:
 
 
 @pytest.mark.spec("FILT-15", "AUTH-5")
-def test_an_address_is_the_tokens_clients_own() -> None:
-    """Whoever registers first does not get the messages to somebody else."""
+def test_an_address_belongs_to_the_client_of_the_token() -> None:
+    """The first registration of an address cannot redirect messages of another client."""
     tokens = {name: token(">", subject=name) for name in ("alice", "bob")}
     made = access(lambda text, now_ns: tokens[text])
     hers = direct_address("alice", 7)
@@ -72,7 +72,7 @@ def test_an_address_is_the_tokens_clients_own() -> None:
     assert not is_address_of(chosen, "alice")
 
 
-def test_a_client_whose_addresses_are_all_taken_is_refused() -> None:
+def test_a_client_whose_addresses_are_all_in_use_is_refused() -> None:
     made = access(lambda text, now_ns: token(">"), applications_max=10)
     message = control.Register("app", 5_000, token="t")
     made.register("app", "127.0.0.1", message, lambda: 3, NOW_NS)
@@ -81,7 +81,7 @@ def test_a_client_whose_addresses_are_all_taken_is_refused() -> None:
 
 
 @pytest.mark.spec("FILT-6")
-def test_only_controllers_speak_for_others() -> None:
+def test_only_controllers_may_act_for_other_clients() -> None:
     made = access(controllers=("boss",))
     assert refused(lambda: register(made, "app", node="other")) == RefusalCode.CONTROLLER
     assert register(made, "app", node="boss").name == "app"
@@ -104,7 +104,7 @@ def test_only_controllers_speak_for_others() -> None:
         ("127.0.0.1", "not-an-address", False),
     ],
 )
-def test_which_hosts_are_served(peer: str, host: str, is_served: bool) -> None:
+def test_only_configured_hosts_are_served(peer: str, host: str, is_served: bool) -> None:
     made = access(hosts=("10.1.2.0/24",), interface="10.9.9.9")
     if is_served:
         assert register(made, peer=peer, host=host).address[0] == (host or peer)
@@ -112,13 +112,13 @@ def test_which_hosts_are_served(peer: str, host: str, is_served: bool) -> None:
         assert refused(lambda: register(made, peer=peer, host=host)) == RefusalCode.HOST
 
 
-def test_rings_are_for_the_own_host() -> None:
+def test_rings_are_offered_only_on_the_same_host() -> None:
     made = access(interface="10.9.9.9")
     assert refused(lambda: register(made, peer="10.9.9.8", delivery="ring")) == RefusalCode.DELIVERY
     assert register(made, peer="10.9.9.9", delivery="ring").delivery == "ring"
 
 
-def test_channels_that_were_named_in_vain_are_forgotten() -> None:
+def test_channels_of_refused_requests_are_forgotten() -> None:
     made = access()
     application = register(made)
     want, _ = made.want(application, control.Want(1, [control.Interests(["a"], channels=["239.1.1.2:5"])]))
@@ -142,13 +142,13 @@ def wanting(channel: str, topic: str = "a") -> control.Want:
     return control.Want(1, [control.Interests([topic], channels=[channel])])
 
 
-def test_a_channel_that_others_ask_for_is_not_forgotten() -> None:
+def test_a_channel_that_other_clients_use_is_not_forgotten() -> None:
     made = access()
     one, two = register(made, "one"), register(made, "two")
     first, _ = made.want(one, wanting("239.1.1.2:5"))
     made.joined(0xEF010102)
     made.settled(first)
-    second, _ = made.want(two, wanting("239.1.1.2:5"))  # while the first goes
+    second, _ = made.want(two, wanting("239.1.1.2:5"))  # during the removal of the first
     made.left(0xEF010102)
     third, _ = made.want(one, wanting("239.1.1.2:5"))
     made.settled(third)
@@ -168,7 +168,7 @@ def test_refused_requests_leave_no_channels_behind() -> None:
 
 
 @pytest.mark.spec("FILT-12")
-def test_a_map_cannot_move_a_group_that_is_listened_to_to_another_port() -> None:
+def test_a_map_cannot_change_the_port_of_a_joined_group() -> None:
     made = access()
     moved = [Channel(group="239.1.1.1", port=7_409), Channel(group="239.1.1.9", port=7_409)]
     made.joined(CHANNEL.group_id)
@@ -181,7 +181,7 @@ def test_a_map_cannot_move_a_group_that_is_listened_to_to_another_port() -> None
 
 
 @pytest.mark.spec("FILT-11")
-def test_rings_are_offered_on_the_own_host() -> None:
+def test_rings_are_offered_on_the_same_host() -> None:
     made = access(interface="10.9.9.9")
     offer = control.OfferRing(1, 5, "@path", "segment", "10.9.9.9", 4_000)
     made.check_publisher("127.0.0.1", offer)
@@ -192,7 +192,7 @@ def test_rings_are_offered_on_the_own_host() -> None:
 
 
 @pytest.mark.spec("ADM-5")
-def test_a_token_that_is_revoked_while_it_is_taken_counts() -> None:
+def test_a_token_revoked_during_its_use_is_refused() -> None:
     tokens = {"old": token("md.>"), "new": token("md.>", subscription_id="s2")}
     made = access(lambda text, now_ns: tokens[text])
     application = register(made, token="old")
@@ -201,7 +201,7 @@ def test_a_token_that_is_revoked_while_it_is_taken_counts() -> None:
 
 
 @pytest.mark.spec("ADM-7")
-def test_tokens_bound_what_is_wanted() -> None:
+def test_tokens_limit_interests() -> None:
     tokens = {"good": token("md.us.>", "!md.us.x"), "other": token("md.us.>", subject="bob"), "wide": token("md.>")}
 
     def verify(text: str, now_ns: int) -> Token:
@@ -231,7 +231,7 @@ def test_tokens_bound_what_is_wanted() -> None:
 
 
 @pytest.mark.spec("ADM-7")
-def test_who_shares_a_copy_is_of_equal_entitlement_and_stays_so() -> None:
+def test_clients_that_share_a_copy_have_equal_entitlements_and_keep_them() -> None:
     tokens = {"a": token("md.>"), "b": token("md.>", subject="bob"), "c": token("md.>", "!md.x"), "d": token("md.>")}
     made = access(lambda text, now_ns: tokens[text])
     alice, bob = (
@@ -249,19 +249,19 @@ def model_text(number: int, version: int = 1) -> str:
     return f'name = "m{number}"\nid = {60_000 + number}\nversion = {version}\n{fields}'
 
 
-def test_models_are_bounded_and_end_with_the_applications_that_name_them() -> None:
+def test_models_are_bounded_and_removed_with_the_applications_that_name_them() -> None:
     made = access(models_max=2)
     one, two = register(made, "one"), register(made, "two")
     assert len(made.models(one, control.Models(1, [model_text(0), model_text(1)]))) == 2
     with pytest.raises(LimitError, match="models_max"):
         made.models(two, control.Models(2, [model_text(1), model_text(2)]))
-    assert two.models == set(), "none of those that came with one too many"
+    assert two.models == set(), "none of the models of the request with one too many"
     made.models(two, control.Models(3, [model_text(1)]))
-    made.models(two, control.Models(4, [model_text(1)]))  # again
+    made.models(two, control.Models(4, [model_text(1)]))  # repeated request
     assert refused(lambda: made.models(one, control.Models(5, ["nothing"]))) == RefusalCode.MODEL
-    assert made.release_models(one, set(one.models)) == (60_000,), "the other one names 60001 as well"
+    assert made.release_models(one, set(one.models)) == (60_000,), "the other application names 60001 as well"
     made.leave(one.number)
-    assert len(made.models(two, control.Models(6, [model_text(2)]))) == 1, "there is room again"
+    assert len(made.models(two, control.Models(6, [model_text(2)]))) == 1, "there is space again"
     assert sorted(made.release_models(two, set(two.models))) == [60_001, 60_002]
 
 
@@ -277,6 +277,6 @@ def test_models_are_bounded_and_end_with_the_applications_that_name_them() -> No
         {"shared_group": "10.0.0.1"},
     ],
 )
-def test_configurations_that_cannot_work_are_refused(values: dict[str, Any]) -> None:
+def test_impossible_configurations_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         FilterModuleConfig(name="f", **values)

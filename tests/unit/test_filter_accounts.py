@@ -1,4 +1,4 @@
-"""The account of a filter module for every packet number. The kit checks the sums of accounts in all tests."""
+"""The filter module's account of every packet number. The kit checks the sums of accounts in all tests."""
 
 import asyncio
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ import pytest
 from account_kit import recorded
 from penstock.base.counters import Cause, Counters
 from penstock.filter.core.account_rows import account_rows
-from penstock.filter.core.ledger import Intake, Sent
+from penstock.filter.core.ledger import IntakeCounts, Sent
 from penstock.runtime.accounts import Account, AccountRecorder, AccountsConfig
 from penstock.wire import PacketFlag, encode_gone, restamp
 from unit.filter_module_kit import GROUP, KEY, MS, PUBLISHER_ID, Harness, harness, packets, stream
@@ -20,7 +20,7 @@ def small(entry: Sent) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("in_batches", [True, False])
-def test_what_an_application_was_sent_and_what_was_removed(in_batches: bool) -> None:
+def test_an_account_counts_sent_and_removed_messages(in_batches: bool) -> None:
     module = harness()
     module.attach(1, "a", "b", name="one")
     module.attach(2, "c", name="two")
@@ -34,7 +34,7 @@ def test_what_an_application_was_sent_and_what_was_removed(in_batches: bool) -> 
     assert (small(two), two.offered, two.messages) == ((1, 5, 2, 2, 0, 0), 7, 2)
 
 
-def test_an_account_begins_when_the_application_does_and_is_closed_when_it_leaves() -> None:
+def test_an_account_opens_when_the_application_joins_and_closes_when_it_leaves() -> None:
     module = harness()
     module.attach(1, "a", name="early")
     data = stream("aabaa")
@@ -47,7 +47,7 @@ def test_an_account_begins_when_the_application_does_and_is_closed_when_it_leave
     assert [(each.applications, each.messages) for each in module.closed if isinstance(each, Sent)] == [(("late",), 2)]
     module.unwant(1, "a")
     assert [each.applications for each in module.closed if isinstance(each, Sent)] == [("late",), ("early",)]
-    assert [each.next_packet for each in module.closed if isinstance(each, Intake)] == [6]
+    assert [each.next_packet for each in module.closed if isinstance(each, IntakeCounts)] == [6]
     assert module.open == []
 
 
@@ -64,7 +64,7 @@ def test_repairs_and_losses_from_the_network_have_their_causes() -> None:
     assert small(module.account("one")) == (1, 7, 4, 0, 2, 0)
 
 
-def test_repairs_for_an_application_are_its_own() -> None:
+def test_repairs_for_an_application_are_counted_in_its_own_account() -> None:
     module = harness()
     module.attach(1, "a", name="one")
     module.attach(2, "a", name="two")
@@ -75,7 +75,7 @@ def test_repairs_for_an_application_are_its_own() -> None:
     assert module.account("two").messages == 4
 
 
-def test_where_receivers_repair_what_comes_late_is_told_apart() -> None:
+def test_late_packets_are_counted_separately_where_receivers_repair() -> None:
     module = harness(repair="receivers")
     module.attach(1, "a", name="one")
     data = stream("axaax")
@@ -85,7 +85,7 @@ def test_where_receivers_repair_what_comes_late_is_told_apart() -> None:
     assert module.intake().lost == ((Cause.UNREPAIRED, 2),)
 
 
-def test_a_publisher_that_starts_again_has_another_account() -> None:
+def test_a_restarted_publisher_has_a_new_account() -> None:
     module = harness()
     module.attach(1, "a", name="one")
     module.take(stream("aa"))
@@ -111,7 +111,7 @@ def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
     book = recorder(module, tmp_path / "accounts", Counters("test"))
     book.start()
     asyncio.run(book.record())
-    asyncio.run(book.record())  # nothing has changed
+    asyncio.run(book.record())  # no change
     module.take(stream("a", first=3))
     asyncio.run(book.close())
     rows = recorded(tmp_path / "accounts")
@@ -126,7 +126,7 @@ def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
     assert last["started"] == first["started"] < last["event_time"]
 
 
-def test_last_accounts_are_written_when_the_disk_is_well_again(tmp_path: Path) -> None:
+def test_last_accounts_are_written_when_the_disk_has_recovered(tmp_path: Path) -> None:
     module = harness()
     module.attach(1, "a", name="one")
     module.take(stream("ab"))

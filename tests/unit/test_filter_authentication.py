@@ -1,4 +1,4 @@
-"""Datagrams between a filter module and its applications are authentic under the keys of the registration alone."""
+"""Datagrams between a filter module and its applications are authenticated with the keys of the registration only."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def request(number: int, key: AuthenticationKey | None, packet: bytes = b"") -> 
 @pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize("in_batch", [False, True])
 @pytest.mark.parametrize("name", FORGED)
-def test_what_has_the_address_of_an_application_and_no_key_changes_nothing(name: str, in_batch: bool) -> None:
+def test_packets_from_an_application_address_without_its_key_change_nothing(name: str, in_batch: bool) -> None:
     module = authenticated_module()
     first, *rest = [authentic(each) for each in packets(*CONTENTS)]
     receive = module.take_batch if in_batch else module.take
@@ -87,7 +87,7 @@ def test_a_request_without_the_key_of_its_application_is_not_answered(in_batch: 
     }
     receive([request(1, own)], source=STRANGER)
     receive([request(1, own, packets([("t.a", b"forged")], first=5)[0])], source=address_of(1))
-    assert dropped.by_cause("packets_dropped")[Cause.UNKNOWN_KEY] == 3, "the key is for requests of that address"
+    assert dropped.by_cause("packets_dropped")[Cause.UNKNOWN_KEY] == 3, "the key is valid for requests of that address"
     assert not module.datagrams
     receive([request(1, own)], source=address_of(1))
     assert len(module.datagrams[address_of(1)]) == 2
@@ -120,12 +120,12 @@ def test_what_the_module_sends_to_an_application_is_authentic_under_its_keys(del
     assert application.check(sent, FILTER) is not None
     assert application.check(sent, STRANGER) is None
     assert application.check(sent[:-1] + bytes([sent[-1] ^ 1]), FILTER) is None
-    assert application.check(authentic(packets(*CONTENTS)[0]), FILTER) is None, "not under a key of publishers"
+    assert application.check(authentic(packets(*CONTENTS)[0]), FILTER) is None, "not with a publishers' key"
 
 
 @pytest.mark.spec("AUTH-1")
 @pytest.mark.parametrize("name", FORGED)
-def test_an_application_takes_nothing_without_a_key_from_its_filters_address(name: str) -> None:
+def test_an_application_accepts_nothing_from_its_filters_address_without_a_key(name: str) -> None:
     key = AuthenticationKey(1, b"of the module...")
     authenticator = Authenticator(trusted={FILTER: (key,)})
     core = Receiver(ReceiverConfig(), NoRandomness(), only_expected=True, authenticator=authenticator)
@@ -152,7 +152,7 @@ def test_datagrams_have_no_trailers_if_the_module_has_no_keys() -> None:
     assert module.datagrams[address_of(1)] == [bytes(each.data) for each in module.unicast[address_of(1)]]
 
 
-def test_the_newest_numbers_of_a_requester_are_admitted_once_in_any_order() -> None:
+def test_each_recent_number_of_a_requester_is_admitted_once_in_any_order() -> None:
     window = RequestWindow()
     assert [window.admits(7, number) for number in (5, 3, 5, 3, 4, 1_500, 477, 476, 1_499, 1_499)] == [
         True, True, False, False, True, True, True, False, True, False,

@@ -17,7 +17,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "protocol" /
 @pytest.mark.spec("FILT-6")
 def test_messages_are_maps_as_documented() -> None:
     wanting = control.Want(7, [control.Interests(["md.>", "!md.x"], where="a > 1")])
-    # written down once from the page: maps, in the order of the fields
+    # copied from the page: maps, in the order of the fields
     golden = (
         "84a474797065a477616e74a66e756d62657207a36164649184a6746f7069637392a46d642e3ea5216d642e78a57768657265a561203e2031"
         "a7636f6e74656e74c400a86368616e6e656c7390a672656d6f766590"
@@ -56,7 +56,7 @@ def test_messages_are_maps_as_documented() -> None:
         control.Refused(control.RefusalCode.LIMIT, "too many", 8),
     ],
 )
-def test_messages_come_back_as_they_were(said: control.ControlMessage) -> None:
+def test_messages_are_decoded_unchanged(said: control.ControlMessage) -> None:
     assert control.PROTOCOL.decode(control.PROTOCOL.encode(said, SIZE_MAX)) == said
 
 
@@ -89,7 +89,7 @@ def test_messages_come_back_as_they_were(said: control.ControlMessage) -> None:
         },
     ],
 )
-def test_bad_messages_are_refused(bad: dict[str, object]) -> None:
+def test_invalid_messages_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(RemoteProtocolError):
         control.PROTOCOL.decode(msgspec.msgpack.encode(bad))
 

@@ -1,4 +1,4 @@
-"""Interests of an application within its rights."""
+"""Interests of an application, limited by its rights."""
 
 from collections.abc import Iterable
 
@@ -29,12 +29,12 @@ def grants(*patterns: str, delay_s: int = 0) -> list[Grant]:
         ("penstock.discontinuity", ["penstock.discontinuity"]),
     ],
 )
-def test_an_interest_is_narrowed_to_the_grants(wanted: str, expected: list[str]) -> None:
+def test_an_interest_is_restricted_to_the_grants(wanted: str, expected: list[str]) -> None:
     assert list(narrowed(grants("md.us.>", "md.eu.fx"), wanted)) == expected
 
 
 @pytest.mark.parametrize("wanted", ["news", "md.eu.>", "/md.us.*/", "#urgent", ">"])
-def test_what_is_not_granted_live_is_refused(wanted: str) -> None:
+def test_topics_without_a_live_grant_are_refused(wanted: str) -> None:
     given = [*grants("md.us.*.q"), *grants("md.eu.>", "news", delay_s=900), Grant("news", "send")]
     if wanted == ">":
         assert narrowed(given, wanted) == ("md.us.*.q",)
@@ -48,13 +48,13 @@ def test_expressions_and_tags_need_a_grant_of_everything() -> None:
         assert narrowed(grants(">"), wanted) == (wanted,)
 
 
-def test_what_is_no_interest_is_refused() -> None:
+def test_invalid_interests_are_refused() -> None:
     with pytest.raises(TopicError):
         narrowed(grants(">"), "md..x")
 
 
 class Told:
-    """A core that remembers what it was told."""
+    """A core that records its instructions."""
 
     def __init__(self, entitled: EntitledInterests) -> None:
         self.entitled = entitled
@@ -72,7 +72,7 @@ class Told:
         self.has |= added
 
 
-def test_what_two_interests_have_in_common_stays_until_both_are_gone() -> None:
+def test_topics_common_to_two_interests_stay_until_both_are_removed() -> None:
     told = Told(EntitledInterests(grants("md.us.>")))
     told.change([Interests(["md.>", "md.*.eq"])])
     assert told.has == {("md.us.>", ""), ("md.us.eq", "")}
@@ -87,7 +87,7 @@ def test_what_two_interests_have_in_common_stays_until_both_are_gone() -> None:
     assert told.has == set()
 
 
-def test_denials_hold_under_every_condition_and_cannot_be_taken_back() -> None:
+def test_denials_apply_under_every_condition_and_cannot_be_withdrawn() -> None:
     told = Told(EntitledInterests(grants("md.>", "!md.secret.>")))
     told.change([Interests(["md.a"]), Interests(["md.>"], where="price > 1")])
     denied = {("!md.secret.>", ""), ("!md.secret.>", "price > 1")}
@@ -108,7 +108,7 @@ def test_a_refused_change_changes_nothing() -> None:
     assert told.has == set()
 
 
-def test_other_grants_change_what_the_core_is_told() -> None:
+def test_changed_grants_change_the_instructions_to_the_core() -> None:
     told = Told(EntitledInterests(grants("md.us.>", "news")))
     told.change([Interests(["md.>"], groups=(7,)), Interests(["news"])])
     told.entitled, plan = told.entitled.regranted(grants("md.eu.>", "!md.eu.x"))
@@ -119,7 +119,7 @@ def test_other_grants_change_what_the_core_is_told() -> None:
     assert told.has == set()
 
 
-def test_entitlements_are_compared_by_what_can_be_received() -> None:
+def test_entitlements_are_compared_by_the_topics_that_can_be_received() -> None:
     first = [*grants("a", "!b"), Grant("c", "send")]
     assert entitlement_text(first) == entitlement_text(grants("!b", "a"))
     assert entitlement_text(first) != entitlement_text(grants("a"))

@@ -1,4 +1,4 @@
-"""A filter's kernel: the recipients of messages, and the content of gaps."""
+"""A filter's kernel: the recipients of messages, and the ranges in gaps."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from unit.filter_kit import PUBLISHER_ID, application, batch_of, forwarder, open
 
 
 @pytest.mark.spec("FILT-7")
-def test_each_application_gets_its_messages_alone() -> None:
+def test_each_application_gets_only_its_own_messages() -> None:
     module = forwarder()
     application(module, 0, "a.*")
     application(module, 1, "a.x", "b")
@@ -36,7 +36,7 @@ def test_each_application_gets_its_messages_alone() -> None:
 
 
 @pytest.mark.spec("FILT-4", "FILT-7")
-def test_what_was_removed_is_in_the_gap() -> None:
+def test_removed_packets_are_in_the_gap() -> None:
     module = forwarder()
     application(module, 0, "a")
     application(module, 1, "b")
@@ -48,12 +48,12 @@ def test_what_was_removed_is_in_the_gap() -> None:
     assert [account.expected_by(0), account.expected_by(1), account.expected_by(2)] == [5, 6, 0]
 
 
-def test_the_head_of_a_packet_is_kept() -> None:
+def test_the_packet_header_is_kept() -> None:
     module = forwarder()
     application(module, 0, "a")
     opened(module, 0)
     (packet,) = packets([("a", b"1"), ("b", b"2")], flags=PacketFlag.REPLAY | 1 << 15)
-    assert module.forward_packet(packet, module.open(42, decode(packet).group, 1)) == 0  # nobody listens
+    assert module.forward_packet(packet, module.open(42, decode(packet).group, 1)) == 0  # no subscriber
     opened(module, 0)
     messages = module.open(42, decode(packet).group, 1)
     messages.listen(0, 1)
@@ -69,11 +69,11 @@ def test_the_head_of_a_packet_is_kept() -> None:
 
 @pytest.mark.spec("FILT-5")
 @pytest.mark.parametrize("flag", [PacketFlag.KEEP_ALIVE, PacketFlag.GOODBYE])
-def test_keep_alives_reach_all_who_listen(flag: PacketFlag) -> None:
+def test_keep_alives_reach_all_subscribers(flag: PacketFlag) -> None:
     module = forwarder()
     for number in range(3):
         application(module, number, "a" if number else "b")
-    account = opened(module, 0, 1)  # the third does not listen
+    account = opened(module, 0, 1)  # the third is not subscribed
     data = [*packets([("a", b"")]), *packets([], [("b", b"")], first=2, flags=int(flag))]
     for packet in data:
         module.forward_packet(packet, account)
@@ -84,7 +84,7 @@ def test_keep_alives_reach_all_who_listen(flag: PacketFlag) -> None:
     assert found[0][0].flags == flag
 
 
-def test_who_does_not_listen_gets_nothing_and_who_comes_later_only_what_follows() -> None:
+def test_an_unsubscribed_application_gets_nothing_and_a_later_one_only_later_packets() -> None:
     module = forwarder()
     application(module, 0, "a")
     application(module, 1, "a")
@@ -102,7 +102,7 @@ def test_who_does_not_listen_gets_nothing_and_who_comes_later_only_what_follows(
     assert list(sent(module)) == [1]
 
 
-def test_interests_of_one_application_in_several_slots_bring_a_message_once() -> None:
+def test_interests_of_one_application_in_several_slots_deliver_a_message_once() -> None:
     module = forwarder()
     application(module, 0, "a.>", "!a.z")
     module.set_slot(9, 0)
@@ -115,7 +115,7 @@ def test_interests_of_one_application_in_several_slots_bring_a_message_once() ->
     assert [topics(packet) for packet in sent(module)[0]] == [["a.x"]]
 
 
-def test_a_consumer_that_is_gone_leaves_nothing_behind() -> None:
+def test_a_removed_consumer_leaves_nothing_behind() -> None:
     module = forwarder()
     application(module, 0, "a")
     module.set_application(77, 0)
@@ -129,7 +129,7 @@ def test_a_consumer_that_is_gone_leaves_nothing_behind() -> None:
     assert module.counts(0) == (0, 0)
 
 
-def test_a_full_outbox_is_sent_and_gone_on_from() -> None:
+def test_a_full_outbox_is_sent_and_forwarding_continues() -> None:
     table = InterestTable(seed=bytes(16))
     module = Forwarder(table, consumers_max=2, slots_max=2, outbox=Outbox(3, 200_000), seed=1)
     application(module, 0, "a")
@@ -152,7 +152,7 @@ def test_a_full_outbox_is_sent_and_gone_on_from() -> None:
 
 
 @pytest.mark.spec("FILT-9")
-def test_a_jump_is_told_before_what_comes_after_it() -> None:
+def test_a_jump_is_reported_before_later_packets() -> None:
     module = forwarder()
     for number, topic in enumerate(["a", "b", "c"]):
         application(module, number, topic)
@@ -162,7 +162,7 @@ def test_a_jump_is_told_before_what_comes_after_it() -> None:
         module.forward_packet(packet, account)
     sent(module)
     (late, after) = packets([("c", b"4")], [("a", b"5")], first=4)
-    assert module.catch_up(account, 3) == 2  # the one who got packet 3 knows
+    assert module.catch_up(account, 3) == 2  # the consumer that got packet 3 knows
     found = sent(module)
     assert list(found) == [0, 2]
     assert [(packet.sequence, packet.gap, len(packet)) for packet in (*found[0], *found[2])] == [(3, 1, 0), (3, 2, 0)]
@@ -177,10 +177,10 @@ def test_a_jump_is_told_before_what_comes_after_it() -> None:
     assert topics(found[2][0]) == ["c"]
     assert all(got[0].flags & PacketFlag.REPAIR for got in found.values())
     assert [account.expected_by(number) for number in range(3)] == [6, 6, 6]
-    assert module.forward_packet(late, account) == 0  # they were told of it
+    assert module.forward_packet(late, account) == 0  # the jump was reported to them
 
 
-def test_an_answer_to_one() -> None:
+def test_an_answer_to_one_consumer() -> None:
     module = forwarder()
     application(module, 0, "a")
     application(module, 1, "a")
@@ -197,7 +197,7 @@ def test_an_answer_to_one() -> None:
     assert (consumer, len(decode(data)), decode(data).gap) == (1, 0, 5)
 
 
-def test_a_fragmented_message_goes_to_who_takes_its_first_fragment() -> None:
+def test_a_fragmented_message_goes_to_the_recipients_of_its_first_fragment() -> None:
     module = forwarder()
     application(module, 0, "large")
     application(module, 1, "small")
@@ -205,7 +205,7 @@ def test_a_fragmented_message_goes_to_who_takes_its_first_fragment() -> None:
     data = packets([("small", b"x"), ("large", bytes(5_000)), ("small", b"y")])
     assert len(data) == 5
     module.forward(batch_of(data[:2]))
-    module.table.add("large", 1)  # too late for the one that is under way
+    module.table.add("large", 1)  # too late for the message under way
     assert module.table.remove("large", 0)
     module.forward(batch_of(data[2:], first=3))
     found = sent(module)
@@ -215,7 +215,7 @@ def test_a_fragmented_message_goes_to_who_takes_its_first_fragment() -> None:
     assert account.position == 6
 
 
-def test_a_fragment_whose_beginning_is_not_known_goes_by_its_topic() -> None:
+def test_a_fragment_with_an_unknown_beginning_is_matched_by_its_topic() -> None:
     module = forwarder()
     application(module, 0, "large", condition=b"never")
     application(module, 1, "small")
@@ -225,7 +225,7 @@ def test_a_fragment_whose_beginning_is_not_known_goes_by_its_topic() -> None:
     assert list(sent(module)) == [0]
 
 
-def test_packets_of_unknown_streams_and_bad_ones_are_the_callers_mistake() -> None:
+def test_unknown_streams_and_invalid_packets_are_mistakes_of_the_caller() -> None:
     module = forwarder()
     application(module, 0, "a")
     (packet,) = packets([("a", b"")])
@@ -262,14 +262,14 @@ def test_numbers_beyond_the_limits_are_refused() -> None:
         module.set_slot(0, 0, 5_000)
     with pytest.raises(LimitError):
         opened(module, 2)
-    want(module, 77, "a")  # a subscriber of the table that is no slot
+    want(module, 77, "a")  # a subscriber of the table without a slot
     opened(module, 0)
     module.forward(batch_of(packets([("a", b"")])))
     assert sent(module) == {}
 
 
 @pytest.mark.spec("FILT-8")
-def test_a_mask_that_would_make_a_packet_too_long_is_left_out() -> None:
+def test_a_mask_that_would_exceed_the_packet_size_is_omitted() -> None:
     module = forwarder()
     module.set_consumer(0, Mode.MASK)
     module.set_slot(0, 0, 5)
@@ -286,7 +286,7 @@ def test_a_mask_that_would_make_a_packet_too_long_is_left_out() -> None:
 
 
 @pytest.mark.spec("FILT-16")
-def test_a_message_for_one_application_whatever_its_interests() -> None:
+def test_a_direct_message_ignores_interests() -> None:
     module = forwarder()
     application(module, 0)
     application(module, 1, ">")
@@ -311,7 +311,7 @@ def test_a_hostile_jump_of_numbers_does_not_overflow_the_gap() -> None:
     assert sent(module)[0][0].gap == 2**32 - 1
 
 
-def test_who_leaves_in_the_midst_of_a_message_does_not_get_its_end() -> None:
+def test_an_application_that_leaves_during_a_message_does_not_get_its_end() -> None:
     module = forwarder()
     application(module, 0, "large")
     application(module, 1, "large")
@@ -327,8 +327,8 @@ def test_who_leaves_in_the_midst_of_a_message_does_not_get_its_end() -> None:
 
 
 @pytest.mark.parametrize("is_broken", [True, False])
-def test_a_fragment_of_another_message_goes_by_its_topic(is_broken: bool) -> None:
-    """After one whose end never came, or whose end and the next one's beginning were lost."""
+def test_a_fragment_of_another_message_is_matched_by_its_topic(is_broken: bool) -> None:
+    """After a message whose end never came, or whose end was lost together with the beginning of the next one."""
     module = forwarder()
     application(module, 0, "one")
     application(module, 1, "two")
@@ -346,7 +346,7 @@ def test_a_fragment_of_another_message_goes_by_its_topic(is_broken: bool) -> Non
     assert list(sent(module)) == [1]
 
 
-def test_a_late_packet_tells_the_truth_to_who_does_not_know_of_it() -> None:
+def test_a_late_packet_is_reported_correctly_to_an_application_that_lacks_it() -> None:
     module = forwarder()
     application(module, 0, "a")
     application(module, 1, "b")

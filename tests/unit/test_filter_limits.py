@@ -27,7 +27,7 @@ from unit.filter_module_kit import GROUP, MS, OTHER_GROUP, PUBLISHER_ID, Harness
 
 
 def refused(module: Harness, event: object, error: type[PenstockError]) -> None:
-    """With nothing changed: neither the table nor what others get."""
+    """A refusal that changes neither the table nor the deliveries to others."""
     interests, joined, consumers = len(module.module.table), set(module.joined), dict(module.consumers)
     with pytest.raises(error):
         module.handle(event)
@@ -46,7 +46,7 @@ def test_applications_are_limited() -> None:
     refused(module, Want(9, add=[Interests(["a"])]), LocalProtocolError)
 
 
-def test_a_flood_of_interests_is_refused_and_the_others_do_not_notice() -> None:
+def test_a_flood_of_interests_is_refused_without_effect_on_other_applications() -> None:
     module = harness(interests_max=100, interests_per_application_max=60)
     module.attach(1, "a")
     module.attach(2)
@@ -91,7 +91,7 @@ def test_conditions_and_groups_are_limited() -> None:
         (Interests(["good"], where="bid_price > 1", content=b"x"), LocalProtocolError),
     ],
 )
-def test_what_is_not_well_formed_is_refused_as_a_whole(interests: Interests, error: type[PenstockError]) -> None:
+def test_a_malformed_request_is_refused_as_a_whole(interests: Interests, error: type[PenstockError]) -> None:
     module = harness(models=[shipped("quote")])
     module.attach(1, "good", "a")
     first = Interests(["also.good.*", "x"], content=b"1")
@@ -112,7 +112,7 @@ def test_equal_interests_count_once_whatever_their_text() -> None:
 
 
 @pytest.mark.spec("FILT-6")
-def test_negative_interests_and_conditions_hold_among_themselves() -> None:
+def test_negative_interests_and_conditions_are_combined() -> None:
     module = harness()
     module.attach(1, "*", "!b")
     module.want(1, "b", content=b"2")
@@ -121,7 +121,7 @@ def test_negative_interests_and_conditions_hold_among_themselves() -> None:
 
 
 @pytest.mark.spec("FILT-6")
-def test_conditions_on_fields_are_judged_for_every_model_that_has_them() -> None:
+def test_conditions_on_fields_apply_to_every_model_that_has_the_fields() -> None:
     module = harness()
     module.attach(1)
     refused(module, Want(1, add=[Interests(["*"], where="bid_price > 100")]), FilterExpressionError)
@@ -138,7 +138,7 @@ def test_conditions_on_fields_are_judged_for_every_model_that_has_them() -> None
 
 
 @pytest.mark.spec("FILT-6")
-def test_a_model_that_nobody_names_is_forgotten_when_no_condition_needs_it() -> None:
+def test_an_unused_model_is_forgotten_when_no_condition_needs_it() -> None:
     quote, trade = shipped("quote"), shipped("trade")
     module = harness(models=[trade])
     module.attach(1)
@@ -158,7 +158,7 @@ def test_a_model_that_nobody_names_is_forgotten_when_no_condition_needs_it() -> 
 
 
 @pytest.mark.spec("FILT-6", "FILT-16")
-def test_tags_and_messages_to_one_application() -> None:
+def test_tags_and_direct_messages_are_delivered() -> None:
     module = harness()
     module.attach(1, "#halted")
     module.attach(2, "none")
@@ -201,7 +201,7 @@ def test_only_equally_entitled_applications_of_a_host_share_a_copy() -> None:
 
 @pytest.mark.spec("FILT-8")
 @pytest.mark.parametrize("mode", ["mask", "residual"])
-def test_shared_delivery_says_who_wants_a_message_or_leaves_it_to_be_found_out(mode: str) -> None:
+def test_shared_delivery_carries_the_masks_or_leaves_matching_to_the_receiver(mode: str) -> None:
     module = harness(shared=mode)
     module.attach(1, "a", "c", delivery="shared", host="h")
     module.attach(2, "b", "c", delivery="shared", host="h")
@@ -218,7 +218,7 @@ def test_shared_delivery_says_who_wants_a_message_or_leaves_it_to_be_found_out(m
 
 
 @pytest.mark.spec("FILT-12")
-def test_only_groups_that_somebody_needs_are_listened_to() -> None:
+def test_only_needed_groups_are_joined() -> None:
     module = harness()
     module.attach(1, "a", groups=[GROUP])
     assert module.joined == {GROUP}
@@ -235,7 +235,7 @@ def test_only_groups_that_somebody_needs_are_listened_to() -> None:
     assert module.got(1) == []
     assert module.module.counters.by_cause("packets_dropped") == {Cause.UNEXPECTED: 1}
     module.want(1, "a", groups=[GROUP])
-    module.take(stream("aa", first=9))  # nobody listened meanwhile: it begins anew, with nothing missing
+    module.take(stream("aa", first=9))  # no application listened in between: it starts again, with nothing missing
     assert module.got(1) == [(9, 0, "a"), (10, 0, "a")]
     assert [each.next_sequence for each in module.positions(1)] == [1, 9]
 
@@ -250,7 +250,7 @@ group = "{}"
 
 
 @pytest.mark.spec("FILT-12")
-def test_a_map_is_changed_while_running_without_loss() -> None:
+def test_a_map_is_changed_at_run_time_without_loss() -> None:
     module = harness(group_map=GroupMap.parse(MAP.format("239.1.1.1")), map_transition_ms=1_000)
     module.attach(1, "moved.x", "stays")
     module.attach(2, "moved.*")
@@ -263,7 +263,7 @@ def test_a_map_is_changed_while_running_without_loss() -> None:
     module.tick(999 * MS)
     assert module.joined == {GROUP, OTHER_GROUP}
     module.tick(1 * MS)
-    assert module.joined == {GROUP, OTHER_GROUP}  # the first application still wants something there
+    assert module.joined == {GROUP, OTHER_GROUP}  # the first application still has an interest there
     module.unwant(1, "stays")
     assert module.joined == {OTHER_GROUP}
     module.unwant(1, "moved.x")
@@ -286,7 +286,7 @@ def test_streams_are_limited() -> None:
     assert module.module.counters.by_cause("packets_dropped") == {Cause.STREAM_LIMIT: 1}
 
 
-def test_what_is_added_again_with_other_groups_flows_there() -> None:
+def test_a_readded_application_with_other_groups_is_served_there() -> None:
     module = harness()
     module.attach(1, "a", "b", groups=[GROUP])
     module.want(1, "a", groups=[OTHER_GROUP])
@@ -304,21 +304,21 @@ def test_addresses_of_shared_delivery_end_with_the_multicast_range() -> None:
     module.attach(1, "a", delivery="shared", host="one")
     with pytest.raises(LimitError):
         module.attach(2, "a", delivery="shared", host="two")
-    for application in range(3, 18):  # no consumer was lost by it
+    for application in range(3, 18):  # no consumer was lost
         module.attach(application, "a")
 
 
-def test_groups_that_were_named_once_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.filter.core.interests.FLOWS_REMEMBERED_MAX", 8)
+def test_groups_that_were_named_once_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.filter.core.interests.TOPIC_GROUPS_REMEMBERED_MAX", 8)
     module = harness()
     module.attach(1)
     for number in range(100):
         module.want(1, "a", groups=[GROUP + number])
-    assert len(module.module._interests._flows) <= 8
+    assert len(module.module._interests._remembered) <= 8
     assert module.joined == {GROUP + 99}
 
 
-def test_what_was_prepared_need_not_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepared_interests_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     module = harness(models=[shipped("trade")])
     module.attach(1)
     want = Want(1, add=[Interests(["a.*"], where="price > 1")])
@@ -339,7 +339,7 @@ def test_what_was_prepared_need_not_be_read_again(monkeypatch: pytest.MonkeyPatc
 
 
 def model_of(version: int, *fields: str, name: str = "m") -> MessageModel:
-    """Its fields are there since version 1, 2 and so on."""
+    """Its fields exist since version 1, 2 and so on."""
     parts = [
         f'[[field]]\nname = "{field}"\ntype = "u32"\nsince = {since}\n' for since, field in enumerate(fields, start=1)
     ]
@@ -347,14 +347,14 @@ def model_of(version: int, *fields: str, name: str = "m") -> MessageModel:
 
 
 @pytest.mark.spec("FILT-6")
-def test_no_application_changes_a_model_that_others_rely_on() -> None:
+def test_no_application_changes_a_model_that_others_use() -> None:
     known = model_of(2, "a", "b")
     module = harness(models=[known])
     module.attach(1)
     module.want(1, "*", where="b > 100")
     for other in (model_of(2, "b", "a"), model_of(1, "b"), model_of(3, "b", "a", "c"), model_of(2, "a", "b", name="n")):
         refused(module, LearnModel(other), ModelError)
-    module.handle(LearnModel(model_of(1, "a")))  # older, and nothing new
+    module.handle(LearnModel(model_of(1, "a")))  # older, and no change
     module.handle(LearnModel(known))
     newest = model_of(3, "a", "b", "c")
     module.handle(LearnModel(newest))
@@ -363,5 +363,5 @@ def test_no_application_changes_a_model_that_others_rely_on() -> None:
         packer.add("x", newest.new(a=1, b=b, c=1), model_id=known.id, model_version=version)
     module.take([packer.flush()])  # type: ignore[list-item]
     (packet,) = module.sent[module.attached[1].consumer]
-    # a version that is newer than all that is known has what those have
+    # a version newer than all known ones has their fields
     assert [newest.view(message.payload).b for message in packet] == [101, 102, 104]

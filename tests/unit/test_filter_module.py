@@ -1,4 +1,4 @@
-"""A filter module between a network and its applications: repair by the module, and the recipients of packets."""
+"""A filter module between a network and its applications: repair by the module, and recipients of packets."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_one_request_for_all_applications_and_everything_in_order() -> None:
 
 
 @pytest.mark.spec("FILT-10")
-def test_what_is_lost_for_good_is_covered_by_no_gap_and_named() -> None:
+def test_permanently_lost_packets_are_in_no_gap_and_are_reported() -> None:
     module = harness(receiver={"nack_attempts_max": 1, "nack_retry_ms": 1})
     module.attach(1, "a")
     module.attach(2, "b")
@@ -68,7 +68,7 @@ def test_what_is_lost_for_good_is_covered_by_no_gap_and_named() -> None:
     module.take([*data[:4], data[6]])
     module.tick()
     module.take([encode_gone(PUBLISHER_ID, GROUP, 1, [(5, 6)])])
-    # each is brought up to date with packet 4, then all get packet 7, then they are told what is gone
+    # each is brought up to date with packet 4, then all get packet 7, then the loss is reported
     assert module.got(1) == [(1, 0, "a"), (4, 2, ""), (7, 0, "a")]
     assert module.got(2) == [(2, 1, "b"), (4, 1, ""), (7, 0, "")]
     for application in (1, 2):
@@ -80,7 +80,7 @@ def test_what_is_lost_for_good_is_covered_by_no_gap_and_named() -> None:
 
 
 @pytest.mark.spec("FILT-10")
-def test_repairs_are_filtered_for_who_asks_and_cover_the_range() -> None:
+def test_repairs_are_filtered_for_the_requester_and_cover_the_range() -> None:
     module = harness()
     module.attach(1, "a")
     module.attach(2, "b")
@@ -88,12 +88,12 @@ def test_repairs_are_filtered_for_who_asks_and_cover_the_range() -> None:
     assert numbers(module.nack(1, (1, 8))) == [(1, 0, "a"), (4, 2, "a"), (8, 3, "")]
     assert numbers(module.nack(2, (3, 7))) == [(7, 4, "b")]
     assert all(each.flags & PacketFlag.REPAIR for each in module.unicast[address_of(1)])
-    assert module.got(1) == [(1, 0, "a"), (4, 2, "a"), (9, 4, "a")]  # repairs do not change what is told
+    assert module.got(1) == [(1, 0, "a"), (4, 2, "a"), (9, 4, "a")]  # repairs do not change the reported positions
     assert module.module.counters["repairs_sent"] == 4
 
 
 @pytest.mark.spec("FILT-10")
-def test_what_was_just_repaired_is_not_sent_again() -> None:
+def test_recently_repaired_packets_are_not_sent_again() -> None:
     module = harness(repair_hold_ms=5)
     module.attach(1, "a")
     module.attach(2, "a")
@@ -107,7 +107,7 @@ def test_what_was_just_repaired_is_not_sent_again() -> None:
 
 
 @pytest.mark.spec("FILT-10")
-def test_one_request_does_not_bring_a_flood() -> None:
+def test_one_request_causes_a_bounded_number_of_packets() -> None:
     module = harness(repair_packets_max=10)
     module.attach(1, "a")
     module.take(stream("x" * 50 + "a" * 50))
@@ -117,7 +117,7 @@ def test_one_request_does_not_bring_a_flood() -> None:
 
 
 @pytest.mark.spec("FILT-10")
-def test_what_is_no_longer_kept_is_gone() -> None:
+def test_packets_that_are_no_longer_kept_are_reported_as_gone() -> None:
     module = harness(kept_packets_max=4)
     module.attach(1, "a")
     module.take(stream("aaaaaaaa"))
@@ -127,7 +127,7 @@ def test_what_is_no_longer_kept_is_gone() -> None:
     assert module.module.counters["repairs_unavailable"] == 2
 
 
-def test_requests_of_strangers_and_for_strange_streams_are_dropped_and_counted() -> None:
+def test_requests_of_strangers_and_for_unknown_streams_are_dropped_and_counted() -> None:
     module = harness()
     module.attach(1, "a", groups=[GROUP])
     module.take(stream("aaa"))
@@ -140,7 +140,7 @@ def test_requests_of_strangers_and_for_strange_streams_are_dropped_and_counted()
     assert module.unicast[("10.0.0.66", 1)] == []
 
 
-def test_requests_by_multicast_hold_the_modules_own_back() -> None:
+def test_multicast_requests_suppress_the_modules_own_request() -> None:
     module = harness(receiver={"nack": "multicast", "nack_delay_us": 500})
     module.attach(1, "a")
     data = stream("aaa")
@@ -153,7 +153,7 @@ def test_requests_by_multicast_hold_the_modules_own_back() -> None:
 
 
 @pytest.mark.spec("FILT-2", "FILT-6")
-def test_fragments_are_judged_by_the_first_one_in_repairs_too() -> None:
+def test_fragments_are_matched_by_the_first_one_in_repairs_too() -> None:
     module = harness()
     module.attach(1)
     module.attach(2)
@@ -173,7 +173,7 @@ def test_fragments_are_judged_by_the_first_one_in_repairs_too() -> None:
 
 
 @pytest.mark.spec("FILT-6", "ADM-7")
-def test_of_fragments_whose_beginning_is_not_kept_nobody_gets_any_of_another_topic() -> None:
+def test_fragments_with_a_lost_beginning_never_reach_subscribers_of_another_topic() -> None:
     module = harness(kept_packets_max=2)
     module.attach(1, "big")
     module.attach(2, "other")
@@ -185,7 +185,7 @@ def test_of_fragments_whose_beginning_is_not_kept_nobody_gets_any_of_another_top
 
 
 @pytest.mark.parametrize("kept_packets_max", [8_192, 300])
-def test_requests_for_many_fragments_go_over_the_message_once(
+def test_requests_for_many_fragments_scan_the_message_once(
     kept_packets_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = harness(kept_packets_max=kept_packets_max)
@@ -209,7 +209,7 @@ def test_requests_for_many_fragments_go_over_the_message_once(
 
 
 @pytest.mark.spec("FILT-5")
-def test_keep_alives_and_goodbyes_reach_everybody_with_the_right_gap() -> None:
+def test_keep_alives_and_goodbyes_reach_all_applications_with_the_right_gap() -> None:
     module = harness()
     module.attach(1, "a")
     module.attach(2, "b")
@@ -220,9 +220,10 @@ def test_keep_alives_and_goodbyes_reach_everybody_with_the_right_gap() -> None:
     assert module.got(1) == [(1, 0, "a"), (3, 1, ""), (4, 0, "")]
     assert module.got(2) == [(3, 2, ""), (4, 0, "")]
     assert [each.cause for each in module.ends(2)] == [Cause.GOODBYE]
-    module.take(goodbye)  # the publisher repeats it, because somebody may have missed it
+    module.take(goodbye)  # the publisher repeats it, because some receiver may have missed it
     assert module.got(1) == [(4, 0, "")]
-    assert numbers(module.nack(2, (1, 4))) == [(3, 2, ""), (4, 0, "")]  # what it was the end of can still be asked for
+    # the packets before the goodbye can still be requested
+    assert numbers(module.nack(2, (1, 4))) == [(3, 2, ""), (4, 0, "")]
     module.tick(6_000 * MS)
     module.take(goodbye)
     assert module.got(1) == []
@@ -230,7 +231,7 @@ def test_keep_alives_and_goodbyes_reach_everybody_with_the_right_gap() -> None:
 
 
 @pytest.mark.spec("FILT-5")
-def test_a_silent_publisher_expires_and_everybody_is_told() -> None:
+def test_a_silent_publisher_expires_and_all_applications_are_notified() -> None:
     module = harness(receiver={"publisher_expiry_ms": 100})
     module.attach(1, "a")
     module.attach(2, "b")
@@ -240,7 +241,7 @@ def test_a_silent_publisher_expires_and_everybody_is_told() -> None:
     assert module.got(1) == [(1, 0, "a"), (3, 1, "")]
     assert module.got(2) == [(2, 1, "b"), (3, 0, "")]
     assert [(each.next_sequence, each.cause) for each in module.ends(1)] == [(4, Cause.EXPIRED)]
-    # it comes back, and goes on where it was
+    # the publisher returns, and continues its numbers
     module.take(stream("b", first=5))
     module.tick()
     assert module.unicast[SOURCE][-1].ranges == [(4, 4)]
@@ -251,7 +252,7 @@ def test_a_silent_publisher_expires_and_everybody_is_told() -> None:
 
 
 @pytest.mark.spec("FILT-4", "FILT-6")
-def test_who_comes_late_is_told_where_each_stream_stands() -> None:
+def test_a_late_application_learns_the_position_of_each_stream() -> None:
     module = harness()
     module.attach(1, "a")
     module.take(stream("aaa"))
@@ -264,7 +265,7 @@ def test_who_comes_late_is_told_where_each_stream_stands() -> None:
 
 
 @pytest.mark.spec("FILT-6")
-def test_interests_change_while_messages_flow_and_nothing_that_matches_is_lost() -> None:
+def test_interests_change_while_messages_flow_and_no_matching_message_is_lost() -> None:
     module = harness()
     module.attach(1, "a")
     module.take(stream("abab"))
@@ -278,7 +279,7 @@ def test_interests_change_while_messages_flow_and_nothing_that_matches_is_lost()
 
 
 @pytest.mark.spec("FILT-15")
-def test_a_publisher_that_restarts_begins_anew_and_two_with_one_id_are_reported() -> None:
+def test_a_restarted_publisher_starts_again_and_two_publishers_with_one_id_are_reported() -> None:
     module = harness()
     module.attach(1, "a")
     module.take(stream("aa"))
@@ -295,7 +296,7 @@ def test_a_publisher_that_restarts_begins_anew_and_two_with_one_id_are_reported(
 
 
 @pytest.mark.spec("FILT-14")
-def test_bad_packets_are_counted_and_dropped() -> None:
+def test_invalid_packets_are_counted_and_dropped() -> None:
     module = harness()
     module.attach(1, "a")
     good = stream("aaaa")
@@ -305,7 +306,7 @@ def test_bad_packets_are_counted_and_dropped() -> None:
     assert sum(module.module.counters.by_cause("packets_dropped").values()) == 4
 
 
-def test_an_application_that_goes_leaves_the_others_as_they_were() -> None:
+def test_an_application_that_leaves_does_not_affect_the_others() -> None:
     module = harness()
     module.attach(1, "a")
     module.attach(2, "a")
@@ -316,7 +317,7 @@ def test_an_application_that_goes_leaves_the_others_as_they_were() -> None:
     assert module.got(2) == [(1, 0, "a"), (3, 1, "a")]
     module.take([encode_nack(PUBLISHER_ID, GROUP, 1, [(1, 1)])], source=address_of(1))
     assert module.module.counters.by_cause("packets_dropped") == {Cause.UNKNOWN_APPLICATION: 1}
-    module.attach(3, "a")  # takes its number
+    module.attach(3, "a")  # reuses its number
     assert module.attached[3].consumer == module.attached[1].consumer
     module.take(stream("a", first=4))
     assert module.got(3)[-1] == (4, 0, "a")
@@ -324,7 +325,7 @@ def test_an_application_that_goes_leaves_the_others_as_they_were() -> None:
     assert len(module.consumers) == 2
 
 
-def test_packets_are_cut_from_an_outbox_that_is_full() -> None:
+def test_packets_are_flushed_from_a_full_outbox() -> None:
     module = harness(applications_max=4)
     for application in range(4):
         module.attach(application, ">")

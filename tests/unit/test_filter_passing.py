@@ -24,21 +24,21 @@ def repaired(data: list[bytes]) -> list[bytes]:
 
 @pytest.mark.spec("FILT-9")
 @pytest.mark.parametrize("in_batches", [True, False])
-def test_before_a_jump_accounts_are_brought_up_to_date_and_what_follows_reaches_all(in_batches: bool) -> None:
+def test_before_a_jump_accounts_are_brought_up_to_date_and_later_packets_reach_all(in_batches: bool) -> None:
     module = passing()
     data = stream("abxxxxxaab")
     module.take(data[:1])
-    (module.take_batch if in_batches else module.take)([*data[1:4], *data[6:]])  # 5 and 6 are lost
+    (module.take_batch if in_batches else module.take)([*data[1:4], *data[6:]])  # packets 5 and 6 are lost
     # packet 4 brings both up to date; packet 7 is empty for both, and goes to both with gap 0
     assert module.got(1) == [(1, 0, "a"), (4, 2, ""), (7, 0, ""), (8, 0, "a"), (9, 0, "a")]
     assert module.got(2) == [(2, 1, "b"), (4, 1, ""), (7, 0, ""), (10, 2, "b")]
     module.tick(100 * MS)
-    assert module.unicast == {}  # it asks for nothing
+    assert module.unicast == {}  # the module requests nothing
     assert module.module.counters["packets_left"] == 2
 
 
 @pytest.mark.spec("FILT-9")
-def test_who_is_up_to_date_gets_no_packet_for_it() -> None:
+def test_an_application_that_is_up_to_date_gets_no_packet_for_it() -> None:
     module = passing()
     data = stream("aaxa")
     module.take([*data[:2], data[3]])
@@ -47,7 +47,7 @@ def test_who_is_up_to_date_gets_no_packet_for_it() -> None:
 
 
 @pytest.mark.spec("FILT-9", "FILT-10")
-def test_what_comes_late_or_again_goes_to_everybody_with_gap_0() -> None:
+def test_late_and_repeated_packets_go_to_all_applications_with_gap_0() -> None:
     module = passing()
     data = stream("aabaab")
     module.take([data[0], data[3], data[1]])  # 2 was only late, 3 is missing
@@ -57,7 +57,7 @@ def test_what_comes_late_or_again_goes_to_everybody_with_gap_0() -> None:
     module.take(repaired(data[2:3]))
     assert module.got(1) == [(3, 0, "")]
     assert module.got(2) == [(3, 0, "b")]
-    module.take(repaired(data[2:3]))  # asked for by somebody else: an application may lack it as well
+    module.take(repaired(data[2:3]))  # requested by another receiver: an application may lack it as well
     assert module.got(2) == [(3, 0, "b")]
     module.got(1)
     module.take(data[4:])
@@ -67,7 +67,7 @@ def test_what_comes_late_or_again_goes_to_everybody_with_gap_0() -> None:
 
 
 @pytest.mark.spec("FILT-9")
-def test_an_application_asks_for_exactly_what_is_missing() -> None:
+def test_an_application_requests_exactly_the_missing_packets() -> None:
     module = passing()
     data = stream("axxxxxxxa")
     module.take([*data[:4], *data[6:]])
@@ -85,13 +85,13 @@ def test_an_application_asks_for_exactly_what_is_missing() -> None:
 
 
 @pytest.mark.spec("FILT-10")
-def test_what_is_said_on_the_group_is_passed_on_to_the_applications() -> None:
+def test_reports_on_the_group_are_forwarded_to_the_applications() -> None:
     module = passing(receiver={"nack": "multicast"})
     data = stream("axxa")
     module.take([data[0], data[3]])
     gone = encode_gone(PUBLISHER_ID, GROUP, 1, [(2, 2)])
     module.take([gone])
-    module.take([gone], source=("10.0.0.66", 1))  # not by whose packets are gone
+    module.take([gone], source=("10.0.0.66", 1))  # not reports from an address whose packets are dropped
     for application in (1, 2):
         (heard,) = module.unicast[address_of(application)]
         assert (heard.kind, heard.ranges) == (Kind.GONE, [(2, 2)])
@@ -101,7 +101,7 @@ def test_what_is_said_on_the_group_is_passed_on_to_the_applications() -> None:
     assert module.module.counters.by_cause("packets_dropped") == {Cause.UNEXPECTED: 1}
 
 
-def test_where_requests_go_to_the_publisher_none_is_answered_here() -> None:
+def test_where_requests_go_to_the_publisher_the_module_answers_none() -> None:
     module = passing()
     module.take(stream("aaa"))
     assert module.nack(1, (1, 2)) == []
@@ -110,7 +110,7 @@ def test_where_requests_go_to_the_publisher_none_is_answered_here() -> None:
 
 
 @pytest.mark.spec("FILT-5")
-def test_goodbyes_end_a_stream_and_are_passed_on_again() -> None:
+def test_goodbyes_end_a_stream_and_are_forwarded_again() -> None:
     module = passing()
     data = stream("aa") + packets([], first=3, flags=PacketFlag.KEEP_ALIVE | PacketFlag.GOODBYE)
     module.take([data[0], data[2]])
@@ -124,7 +124,7 @@ def test_goodbyes_end_a_stream_and_are_passed_on_again() -> None:
     assert module.got(1) == []
 
 
-def test_what_is_missing_for_too_long_is_forgotten() -> None:
+def test_packets_missing_for_too_long_are_forgotten() -> None:
     module = passing(receiver={"window_packets_max": 4})
     data = stream("aaaaaaaaaa")
     module.take([data[0], *data[3:]])
@@ -135,7 +135,7 @@ def test_what_is_missing_for_too_long_is_forgotten() -> None:
 
 
 @pytest.mark.spec("AUTH-4")
-def test_ranges_of_missing_packets_are_bounded_in_total_and_repairs_are_still_passed_on() -> None:
+def test_ranges_of_missing_packets_are_bounded_in_total_and_repairs_are_still_forwarded() -> None:
     module = passing(receiver={"buffer_bytes_max": 10 * GAP_OVERHEAD})
     data = stream("a" * 200)
     module.take(data[::2])

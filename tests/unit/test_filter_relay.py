@@ -1,4 +1,5 @@
-"""The filter's fast path between real sockets: what comes in order never sees Python, the rest is left to it."""
+"""The filter's fast path between real sockets: in-order packets are forwarded without Python, all others go to the
+core."""
 
 import os
 import socket
@@ -22,7 +23,7 @@ PATIENCE_NS = 5_000_000_000
 
 
 class Bench:
-    """A relay with two applications at sockets of their own, and a publisher that sends to it alone."""
+    """A relay with two applications on their own sockets, and a publisher that sends only to the relay."""
 
     def __init__(self) -> None:
         self.module = forwarder()
@@ -69,7 +70,7 @@ def bench() -> Iterator[Bench]:
     made.close()
 
 
-def test_what_comes_in_order_goes_to_who_wants_it(bench: Bench) -> None:
+def test_in_order_packets_reach_their_subscribers(bench: Bench) -> None:
     cursor = bench.known()
     bench.send(*packets([("a", b"1"), ("b", b"2")], [("c", b"")], [("b", b"3")]), b"the end")
     assert bench.run()
@@ -82,7 +83,7 @@ def test_what_comes_in_order_goes_to_who_wants_it(bench: Bench) -> None:
     assert len(bench.module.outbox) == 0
 
 
-def test_what_is_not_the_next_packet_is_for_python(bench: Bench) -> None:
+def test_out_of_order_packets_go_to_python(bench: Bench) -> None:
     bench.send(*packets([("a", b"1")]))
     assert bench.run()
     assert bench.relay.start == 0
@@ -92,11 +93,11 @@ def test_what_is_not_the_next_packet_is_for_python(bench: Bench) -> None:
     assert bench.relay.start == 1
     assert len(bench.inlet.batch) == 2
     assert cursor.next_sequence == 2
-    messages = bench.in_order.take(bench.inlet.batch, 1, 0)  # the core goes on in the midst of the batch
+    messages = bench.in_order.take(bench.inlet.batch, 1, 0)  # the core continues in the middle of the batch
     assert messages is None
 
 
-def test_it_returns_when_its_time_has_come_or_it_is_woken(bench: Bench) -> None:
+def test_the_relay_returns_at_its_deadline_or_when_woken(bench: Bench) -> None:
     assert not bench.run(0)
     assert not bench.run(1_000_000)
     waker = threading.Timer(0.02, bench.inlet.wake)
@@ -110,7 +111,7 @@ def test_it_returns_when_its_time_has_come_or_it_is_woken(bench: Bench) -> None:
         bench.run()
 
 
-def test_regular_expressions_and_a_small_outbox(bench: Bench) -> None:
+def test_regular_expressions_work_and_so_does_a_small_outbox(bench: Bench) -> None:
     bench.module.use(Outbox(2, 200_000))
     bench.known()
     bench.module.table.add("/x[0-9]/", 0)
@@ -135,7 +136,7 @@ def test_a_consumer_with_a_ring(bench: Bench) -> None:
         reader.close()
 
 
-def test_an_application_that_never_reads_stops_nobody(bench: Bench) -> None:
+def test_an_application_that_never_reads_delays_no_other_one(bench: Bench) -> None:
     cursor = bench.known()
     bench.applications[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
     count = 200
@@ -146,7 +147,7 @@ def test_an_application_that_never_reads_stops_nobody(bench: Bench) -> None:
     assert [bench.got(1).sequence for _ in range(count)] == list(range(1, count + 1))
 
 
-def test_packets_of_a_stream_without_account_are_a_mistake(bench: Bench) -> None:
+def test_packets_of_a_stream_without_an_account_are_a_mistake_of_the_caller(bench: Bench) -> None:
     bench.module.close(opened(bench.module))
     cursor = bench.known()
     bench.module.close(bench.module.open(PUBLISHER_ID, GROUP, 1))
@@ -167,7 +168,7 @@ def test_a_publishers_ring_is_read_besides_the_network(bench: Bench) -> None:
         assert bench.run()
         assert bench.relay.start == 3
         cursor.known_from = 1
-        bench.send(*data, b"the end")  # copies of those, and one more
+        bench.send(*data, b"the end")  # copies of those packets, and one more
         assert bench.run()
         assert bench.relay.start == 4
         assert bench.relay.copies == 3
@@ -181,7 +182,7 @@ def test_a_publishers_ring_is_read_besides_the_network(bench: Bench) -> None:
 
 
 @pytest.mark.spec("FILT-11")
-def test_a_ring_that_never_runs_dry_does_not_keep_the_network_waiting(bench: Bench) -> None:
+def test_a_ring_that_is_never_empty_does_not_delay_the_network(bench: Bench) -> None:
     cursor = bench.known()
     data = packets(*([("a", b"")] for _ in range(64 * 40)))
     with RingWriter.create(1 << 22, 65_507) as ring:

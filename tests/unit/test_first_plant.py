@@ -1,4 +1,4 @@
-"""The plant of `penstock init` listens at the default addresses of clients."""
+"""The plant of `penstock init` listens on the default addresses of clients."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def _ports_in(text: str) -> list[int]:
     return [int(word) for word in text.replace('"', " ").replace(":", " ").split() if word.isdigit() and len(word) == 4]
 
 
-def test_spark_is_an_attribute_that_loads_when_it_is_used() -> None:
+def test_spark_is_an_attribute_that_loads_on_first_use() -> None:
     program = "import sys, penstock; assert 'penstock.spark' not in sys.modules; print(penstock.spark.session.__name__)"
     done = subprocess.run([sys.executable, "-c", program], env=child_environment(), capture_output=True, text=True)
     assert done.stdout == "session\n", done.stderr

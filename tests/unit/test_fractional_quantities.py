@@ -1,4 +1,4 @@
-"""Quantities with decimals: exact through orders, levels, trades, statistics, messages and columns."""
+"""Quantities with decimals: exact in orders, levels, trades, statistics, messages and columns."""
 
 import json
 from decimal import Decimal
@@ -39,7 +39,7 @@ def trade(price: str, quantity: str, number: int = 1) -> str:
 
 
 @pytest.mark.spec("DAY-9")
-def test_a_fraction_stays_what_it_is_in_messages_and_statistics() -> None:
+def test_fractions_are_exact_in_messages_and_statistics() -> None:
     converter, made = converted([trade("61837.63", "0.0046"), trade("61840.01", "0.00000001", 2), trade("1", "3", 3)])
     trades = [message for name, message in made if name == "trade_8"]
     assert [each.scaled("quantity") for each in trades] == [460_000, 1, 300_000_000]
@@ -55,7 +55,7 @@ def test_a_fraction_stays_what_it_is_in_messages_and_statistics() -> None:
 
 
 @pytest.mark.spec("DAY-9")
-def test_sizes_of_quotes_are_exact() -> None:
+def test_quote_sizes_are_exact() -> None:
     _, made = converted([f"quote,{TIME},BTCUSDT,61685.99,1.25869,61686.00,2.44807"])
     ((name, quote),) = made
     assert name == "quote_8"
@@ -64,7 +64,7 @@ def test_sizes_of_quotes_are_exact() -> None:
 
 
 @pytest.mark.spec("DAY-9")
-def test_whole_quantities_are_what_they_were() -> None:
+def test_whole_quantities_are_unchanged() -> None:
     _, made = converted([f"quote,{TIME},AAPL,190.25,300,190.26,100"], TableChoice(name="csv-ticks"))
     ((name, quote),) = made
     assert name == "quote"
@@ -76,7 +76,7 @@ def test_whole_quantities_are_what_they_were() -> None:
 
 
 @pytest.mark.spec("DAY-9")
-def test_more_decimals_than_there_are_is_malformed_and_never_rounded() -> None:
+def test_too_many_decimals_are_malformed_and_never_rounded() -> None:
     converter, made = converted([trade("1", "0.000000001")])
     assert made == []
     assert converter.counters.by_cause("source_messages_malformed") == {"range": 1}
@@ -107,7 +107,7 @@ quantity = "quantity | decimal(8)"
 
 
 @pytest.mark.spec("DAY-9")
-def test_sums_that_do_not_fit_are_refused_and_counted() -> None:
+def test_sums_that_overflow_are_refused_and_counted() -> None:
     most = "46000000000"  # below 2**62 with eight decimals
     converter, made = converted([trade("1", most), trade("1", most, 2), trade("1", "1", 3)])
     trades = [message for name, message in made if name == "trade_8"]
@@ -121,7 +121,7 @@ def test_sums_that_do_not_fit_are_refused_and_counted() -> None:
 
 
 @pytest.mark.spec("DAY-9")
-def test_a_level_whose_orders_add_up_to_too_much_takes_no_more() -> None:
+def test_a_level_whose_total_would_overflow_accepts_no_more_orders() -> None:
     state = ConversionState()
     number = state.instrument("X")
     limit = 2**62
@@ -141,7 +141,7 @@ def test_models_with_fractions_differ_in_id_name_and_decimals_only(name: str) ->
         assert (one.name, one.offset, one.storage, one.type) == (other.name, other.offset, other.storage, other.type)
         assert other.decimals == (8 if one.type == "quantity" else one.decimals)
     assert any(field.type == "quantity" for field in whole.fields)
-    assert MessageModel.parse(parts.text) == parts, "the text can be handed on"
+    assert MessageModel.parse(parts.text) == parts, "the text can be shared"
 
 
 @pytest.mark.spec("DAY-9")
@@ -159,7 +159,7 @@ def test_columns_and_conditions_are_decimal() -> None:
 
 
 @pytest.mark.spec("DAY-9", "DAY-10")
-def test_the_command_and_spark_take_the_decimals(tmp_path: Path) -> None:
+def test_the_command_and_spark_accept_the_decimals(tmp_path: Path) -> None:
     path = tmp_path / "ticks.csv"
     path.write_text(trade("61837.63", "0.0046") + "\n")
     ran = run_here("convert", "run", "csv-ticks", path, "--quantity-decimals", "8")

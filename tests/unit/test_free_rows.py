@@ -5,7 +5,7 @@ import pytest
 from penstock.base.free_rows import FreeRows
 
 
-def test_rows_that_were_in_use_are_given_out_first() -> None:
+def test_previously_used_rows_are_assigned_first() -> None:
     rows = FreeRows(4)
     assert (len(rows), [rows.take() for _ in range(3)], len(rows)) == (4, [0, 1, 2], 1)
     rows.give_back(1)

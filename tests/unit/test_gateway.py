@@ -1,4 +1,4 @@
-"""The gateway's cores: what waits for a browser, how requests are read, and what a message looks like to a page."""
+"""The gateway's cores: the queue of a browser, request decoding, and messages as pages see them."""
 
 import json
 import struct
@@ -35,10 +35,10 @@ def seqs(taken: object) -> list[int]:
     return [each.message.seq for each in taken]
 
 
-# What waits
+# The queue
 
 
-def test_the_newest_of_each_topic_waits_and_the_others_are_counted() -> None:
+def test_the_newest_message_of_each_topic_waits_and_the_others_are_counted() -> None:
     outbox = Outbox(100)
     for seq in (1, 2, 3):
         outbox.put(arrived("md.A.quote", seq), "conflating")
@@ -56,7 +56,7 @@ def test_two_subscriptions_do_not_conflate_each_other() -> None:
     assert seqs(outbox.take()) == [1, 1]
 
 
-def test_without_loss_everything_waits_until_it_is_full() -> None:
+def test_the_lossless_queue_keeps_everything_until_it_is_full() -> None:
     outbox = Outbox(10)
     for seq in range(10):
         assert not outbox.is_full
@@ -67,7 +67,7 @@ def test_without_loss_everything_waits_until_it_is_full() -> None:
     assert outbox.has_room
 
 
-def test_who_is_to_be_cut_off_is() -> None:
+def test_a_client_over_its_limit_is_disconnected() -> None:
     outbox = Outbox(2)
     outbox.put(arrived(seq=1), "disconnect")
     outbox.put(arrived(seq=2), "disconnect")
@@ -75,7 +75,7 @@ def test_who_is_to_be_cut_off_is() -> None:
         outbox.put(arrived(seq=3), "disconnect")
 
 
-def test_an_answer_keeps_its_place_among_messages_and_frames_are_bounded() -> None:
+def test_an_answer_keeps_its_position_among_messages_and_frames_are_bounded() -> None:
     outbox = Outbox(10_000)
     for seq in range(BATCH_MAX + 1):
         outbox.put(arrived(seq=seq), "lossless")
@@ -97,7 +97,7 @@ def test_answers_are_bounded_too() -> None:
     outbox.reply(Pong(id=1))
 
 
-def test_what_is_over_is_not_sent() -> None:
+def test_outdated_messages_are_not_sent() -> None:
     outbox = Outbox(10)
     for number in (1, 2, 1):
         outbox.put(arrived(seq=number, number=number), "conflating")
@@ -106,10 +106,10 @@ def test_what_is_over_is_not_sent() -> None:
     assert outbox.take() is None
 
 
-# What is asked
+# Requests
 
 
-def test_patience_with_requests() -> None:
+def test_requests_are_rate_limited() -> None:
     budget = Budget(10, 0)
     assert [budget.take(0) for _ in range(21)] == [True] * 20 + [False]
     assert not budget.take(SECOND // 20)
@@ -117,7 +117,7 @@ def test_patience_with_requests() -> None:
     assert [budget.take(100 * SECOND) for _ in range(21)] == [True] * 20 + [False]
 
 
-def test_a_request_that_can_be_answered_is_told_from_one_that_cannot() -> None:
+def test_an_answerable_request_is_distinguished_from_an_unanswerable_one() -> None:
     with pytest.raises(Malformed) as malformed:
         parse('{"op": "subscribe", "id": 7, "topics": 5}')
     assert (malformed.value.op, malformed.value.number) == ("subscribe", 7)
@@ -130,17 +130,17 @@ def test_a_request_that_can_be_answered_is_told_from_one_that_cannot() -> None:
 
 
 @pytest.mark.parametrize("since", ["0001-01-01T00:00:00Z", "2026-13-01", "now", ""])
-def test_times_that_are_none(since: str) -> None:
+def test_invalid_times_are_refused(since: str) -> None:
     request = parse(json.dumps({"op": "subscribe", "id": 1, "topics": ["x"], "since": since}))
     assert isinstance(request, Subscribe)
     with pytest.raises(RequestError):
         request.begin()
 
 
-# What a page sees
+# Fields in a page
 
 
-def test_numbers_that_a_browser_would_round_are_texts() -> None:
+def test_numbers_that_a_browser_would_round_are_sent_as_text() -> None:
     message = quote(symbol="AAPL", bid_price="189.31", bid_size=100, event_time=1_794_779_400_100_200_300)
     shown = json.loads(msgspec.json.encode(fields.document(fields.Arrived(1, "md", 5_000_000, message))))
     assert shown["fields"]["bid_price"] == 189.31
@@ -150,19 +150,19 @@ def test_numbers_that_a_browser_would_round_are_texts() -> None:
     assert (shown["time_ms"], shown["stream"]) == (5.0, "md")
 
 
-def test_a_message_is_read_back_from_its_fields_without_losing_a_digit() -> None:
+def test_a_message_is_rebuilt_from_its_fields_without_losing_a_digit() -> None:
     made = fields.record(QUOTE, "quote", {"symbol": "X", "bid_price": 0.1, "event_time": "1794779400100200300"})
     assert made.event_time == 1_794_779_400_100_200_300
     assert made.scaled("bid_price") == 10_000_000
 
 
 @pytest.mark.parametrize("value", ["--5", "5x", "", "9" * 30, "٣", [], {}])
-def test_whole_numbers_that_are_none(value: object) -> None:
+def test_invalid_integers_are_refused(value: object) -> None:
     with pytest.raises(ModelError):
         fields.record(QUOTE, "quote", {"bid_size": value})
 
 
-def test_binary_frames_as_they_are_written_down() -> None:
+def test_binary_frames_match_the_documented_bytes() -> None:
     message = quote("md.A.quote", 9, symbol="A")
     unread = UnreadMessage.__new__(UnreadMessage)
     unread.topic, unread.seq, unread.model_id, unread.model_version, unread.payload = "x", 1, 700, 3, b"abc"

@@ -1,4 +1,4 @@
-"""The made-up order flow is a market that could have been."""
+"""The generated order flow is a plausible market."""
 
 import hashlib
 import itertools
@@ -35,14 +35,14 @@ def test_a_day_is_valid_and_has_every_message_type(seed: int, symbols: int, mess
     assert set(market.counts) == set(SIZES), "every type of message"
 
 
-def test_a_day_without_order_flow_is_still_a_day() -> None:
+def test_a_day_without_order_flow_is_valid() -> None:
     market = Market()
     for message in messages_of(day(symbols=3, messages=0)):
         market.take(message)
     assert market.events == "OSQMEC"
 
 
-def test_the_same_seed_gives_the_same_bytes_however_they_are_taken() -> None:
+def test_the_same_seed_gives_the_same_bytes_for_any_chunk_sizes() -> None:
     config = GeneratorConfig(seed=7, symbols=30, messages=5_000)
     whole = list(messages_of(day(seed=7, symbols=30, messages=5_000)))
     generator = ItchGenerator(config)
@@ -56,8 +56,8 @@ def test_the_same_seed_gives_the_same_bytes_however_they_are_taken() -> None:
     assert day(seed=8, symbols=30, messages=5_000) != b"".join(whole)
 
 
-def test_what_a_seed_means_does_not_change() -> None:
-    """Captured days and figures stay comparable; who changes this means it."""
+def test_the_output_of_a_seed_does_not_change() -> None:
+    """Captured days and figures stay comparable; a change here must be deliberate."""
     digest = hashlib.sha256(day(seed=1, symbols=10, messages=2_000)).hexdigest()
     assert digest[:16] == "0ecbcf91bfa217fc"
 
@@ -74,7 +74,7 @@ def test_some_symbols_are_more_popular_and_messages_come_in_bursts() -> None:
     assert ranked[0] > 20 * ranked[-1]
     gaps = sorted(later - earlier for earlier, later in itertools.pairwise(times))
     mean = sum(gaps) / len(gaps)
-    assert gaps[len(gaps) // 10] < mean / 30, "a tenth of all messages comes at once"
+    assert gaps[len(gaps) // 10] < mean / 30, "a tenth of all messages has no pause before it"
     assert gaps[-1] > mean * 5
 
 
@@ -85,7 +85,7 @@ def test_symbols_are_unique_and_the_first_are_well_known() -> None:
 
 
 @pytest.mark.parametrize("values", [{"symbols": 0}, {"symbols": 20_001}, {"messages": -1}, {"seed": -1}])
-def test_values_that_make_no_market_are_refused(values: dict[str, int]) -> None:
+def test_impossible_values_are_refused(values: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError):
         GeneratorConfig(**values)
 
@@ -97,7 +97,7 @@ def judge(messages: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("kind", list("AEDUXB"))
-def test_the_judge_of_these_tests_notices_what_is_wrong(kind: str) -> None:
+def test_the_checker_of_these_tests_detects_violations(kind: str) -> None:
     whole = list(messages_of(day(seed=1, symbols=3, messages=2_000)))
     at = next(number for number, message in enumerate(whole) if message[:1] == kind.encode())
     judge(whole)

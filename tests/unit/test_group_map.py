@@ -1,4 +1,4 @@
-"""The group of a topic, and the groups that a subscriber has to join."""
+"""The multicast group of a topic, and the groups that a subscriber joins."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_the_first_rule_that_matches_decides() -> None:
         "md.us": "239.255.74.1",
     }.items():
         assert format_group(groups.group_of(topic)) == group
-        assert format_group(groups.group_of(topic)) == group  # remembered
+        assert format_group(groups.group_of(topic)) == group  # cached
     assert len(groups.groups) == 3
     assert groups.port == 7401
     with pytest.raises(TopicError):
@@ -67,13 +67,13 @@ def test_a_hash_spreads_topics_by_their_first_levels() -> None:
     assert groups.group_of("md") in used  # fewer levels than are counted
 
 
-def test_the_hash_is_the_documented_one() -> None:
-    """CRC32C of "123456789" is 0xE3069283, says RFC 3720."""
+def test_the_hash_matches_its_documentation() -> None:
+    """According to RFC 3720, CRC32C of "123456789" is 0xE3069283."""
     groups = GroupMap.parse('version = 1\n[hash]\nfirst = "239.0.0.0"\ncount = 1000\n')
     assert groups.group_of("123456789") == parse_group("239.0.0.0") + 0xE3069283 % 1000
 
 
-def test_a_subscriber_joins_what_it_may_need_and_no_more() -> None:
+def test_a_subscriber_joins_exactly_the_groups_that_it_may_need() -> None:
     groups = GroupMap.parse(PLAIN)
     assert groups_for(groups, "md.us.eq.AAPL.quote") == ["80.1"]
     assert groups_for(groups, "md.us.eq.AAPL.trade") == ["80.1"]
@@ -90,7 +90,7 @@ def test_a_subscriber_joins_what_it_may_need_and_no_more() -> None:
     assert groups_for(groups) == []
 
 
-def test_a_hash_is_joined_in_one_place_when_its_levels_are_plain() -> None:
+def test_a_hash_with_plain_levels_is_joined_in_one_group() -> None:
     groups = GroupMap.parse(HASHED)
     assert groups.groups_for(["md.us.eq.AAPL.>"]) == [groups.group_of("md.us.eq.AAPL.quote")]
     assert groups.groups_for(["md.us.eq.*.quote"]) == list(groups.groups)
@@ -125,7 +125,7 @@ def test_a_hash_is_joined_in_one_place_when_its_levels_are_plain() -> None:
         ('version = 1\ndefault = "239.1.1.1"\nport = 0', "port"),
     ],
 )
-def test_a_map_that_cannot_be_used_is_refused(text: str, what: str) -> None:
+def test_an_unusable_map_is_refused(text: str, what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):
         GroupMap.parse(text)
 
@@ -135,7 +135,7 @@ def test_an_unknown_key_is_named() -> None:
         GroupMap.parse('version = 1\ndefault = "239.1.1.1"\ngroup_max = 7')
 
 
-def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
+def test_a_saved_map_is_loaded_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "groups.toml"
     for text in (PLAIN, HASHED, PLAIN.replace("md.us.>", r"a\\\"b.é")):
         before = GroupMap.parse(text)
@@ -148,7 +148,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
         GroupMap.load(tmp_path / "missing.toml")
 
 
-def test_a_batch_is_cut_by_group_and_keeps_its_order() -> None:
+def test_a_batch_is_divided_by_group_and_keeps_its_order() -> None:
     groups = GroupMap.parse(PLAIN)
     topics = TopicList(["md.us.eq.AAPL.quote", "md.us.eq.MSFT.quote", "md.eu.eq.SAP.quote"])
     which = numpy.array([0, 1, 2, 1, 0, 1])

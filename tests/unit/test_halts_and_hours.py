@@ -1,4 +1,4 @@
-"""Regulatory and operational halts, and the markets they concern, are kept apart; so are regular and extended hours."""
+"""Regulatory and operational halts are separate, each with its market; so are regular and extended hours."""
 
 import struct
 from datetime import date
@@ -69,7 +69,7 @@ def cross(time_ns: int, kind: bytes, shares: int, price: int, match: int) -> byt
 
 
 @pytest.mark.spec("DAY-7")
-def test_an_operational_halt_of_another_market_does_not_concern_this_one() -> None:
+def test_an_operational_halt_of_another_market_does_not_affect_this_one() -> None:
     feed = Feed("itch")
     assert feed.states(itch_state(b"T")) == [("trading", False, None)]
     assert feed.states(itch_halt(b"B", b"H"), itch_halt(b"X", b"H")) == []
@@ -81,24 +81,24 @@ def test_an_operational_halt_of_another_market_does_not_concern_this_one() -> No
 
 @pytest.mark.spec("DAY-7")
 @pytest.mark.parametrize(("venue", "market"), [("XBOS", b"B"), ("XPSX", b"X"), ("XNAS", b"Q")])
-def test_the_venue_of_a_table_decides_which_market_is_its_own(venue: str, market: bytes) -> None:
+def test_the_venue_of_a_table_decides_its_own_market(venue: str, market: bytes) -> None:
     feed = Feed("itch", venue)
     others = [other for other in (b"Q", b"B", b"X") if other != market]
     assert feed.states(*(itch_halt(other, b"H") for other in others)) == []
     assert feed.states(itch_halt(market, b"H")) == [("suspended", True, None)]
-    assert feed.states(itch_halt(market, b"T")) == [("trading", False, None)], "nothing else is known of it"
+    assert feed.states(itch_halt(market, b"T")) == [("trading", False, None)], "nothing else is known of the instrument"
 
 
 @pytest.mark.spec("DAY-7", "DAY-10")
 @pytest.mark.parametrize("market", [b"Q", b"B", b"X", b"Z"])
-def test_every_operational_halt_on_the_feed_of_another_venue_is_its_own(market: bytes) -> None:
+def test_every_operational_halt_on_the_feed_of_a_single_venue_is_its_own(market: bytes) -> None:
     feed = Feed("itch", "XTST")
     assert feed.states(itch_halt(market, b"H")) == [("suspended", True, None)]
     assert feed.states(itch_halt(market, b"T")) == [("trading", False, None)]
 
 
 @pytest.mark.spec("DAY-7")
-def test_a_market_that_no_venue_has_does_not_concern_a_known_venue() -> None:
+def test_a_market_without_a_venue_does_not_affect_a_known_venue() -> None:
     assert Feed("itch").states(itch_halt(b"Z", b"H")) == []
 
 
@@ -109,7 +109,7 @@ def test_a_table_does_not_declare_the_map_of_its_markets() -> None:
 
 
 @pytest.mark.spec("DAY-7")
-def test_itch_halts_of_both_kinds_end_each_for_itself() -> None:
+def test_itch_halts_of_both_kinds_end_separately() -> None:
     feed = Feed("itch")
     assert feed.states(itch_state(b"H", b"T1  "), itch_halt(b"Q", b"H"), itch_halt(b"Q", b"T"), itch_state(b"T")) == [
         ("halted", False, "T1"),
@@ -127,9 +127,9 @@ def test_itch_halts_of_both_kinds_end_each_for_itself() -> None:
 
 @pytest.mark.spec("DAY-7")
 @pytest.mark.parametrize("table", ["iex-deep", "iex-tops"])
-def test_iex_halts_of_both_kinds_end_each_for_itself(table: str) -> None:
+def test_iex_halts_of_both_kinds_end_separately(table: str) -> None:
     feed = Feed(table)
-    assert feed.states(iex_halt(b"N")) == [], "an instrument that is in no halt is not published as such"
+    assert feed.states(iex_halt(b"N")) == [], "an instrument without a halt is published without one"
     assert feed.states(
         iex_state(b"H", b"T1  "), iex_halt(b"O"), iex_halt(b"O"), iex_halt(b"N"), iex_halt(b"N"), iex_state(b"T")
     ) == [("halted", False, "T1"), ("halted", True, "T1"), ("halted", False, "T1"), ("trading", False, None)]
@@ -149,7 +149,7 @@ def test_a_late_subscriber_sees_both_halts() -> None:
     assert [(row.state, set(row.restrictions)) for row in image] == [("suspended", {"operational_halt"})]
 
 
-def test_a_map_of_texts_has_texts_only() -> None:
+def test_a_map_of_texts_contains_only_texts() -> None:
     table = """
 name = "wrong"
 format = "itch50"
@@ -171,7 +171,7 @@ when = "market | map(market) = venue"
 
 
 @pytest.mark.spec("DAY-8")
-def test_itch_statistics_are_of_the_session_that_the_system_events_bound() -> None:
+def test_itch_statistics_cover_the_session_that_the_system_events_bound() -> None:
     feed = Feed("itch")
     feed.take(
         system(b"O", 10_800 * 10**9), system(b"S", 14_400 * 10**9), directory(),
@@ -188,12 +188,12 @@ def test_itch_statistics_are_of_the_session_that_the_system_events_bound() -> No
     )  # fmt: skip
     assert feed.converter.state.statistics("AAPL") == expected
     feed.converter.new_session("next", date(2026, 2, 2))
-    assert feed.converter.state.statistics("AAPL").previous_close == 100_50000000, "that of the closing cross"
+    assert feed.converter.state.statistics("AAPL").previous_close == 100_50000000, "the price of the closing cross"
 
 
 @pytest.mark.spec("DAY-8")
-def test_without_system_events_the_calendar_tells_hours() -> None:
-    """An adapter that joins in the middle of the day has not heard them; that day closed early."""
+def test_without_system_events_the_calendar_decides_the_hours() -> None:
+    """An adapter that joins in the middle of the day has missed the system events; that day closed early."""
     feed = Feed("itch")
     feed.converter.new_session("day", date(2026, 11, 27))
     early_close_ns = 46_800 * 10**9
@@ -210,8 +210,8 @@ def test_without_system_events_the_calendar_tells_hours() -> None:
 
 @pytest.mark.spec("DAY-8")
 @pytest.mark.parametrize("told", [0, 2])
-def test_a_corrected_trade_keeps_its_hours(told: int) -> None:
-    """Its correction is often printed in other hours, and then says so."""
+def test_a_corrected_trade_keeps_its_trading_hours(told: int) -> None:
+    """Its correction is often printed outside of them, with a mark."""
     state = ConversionState()
     number = state.instrument("AAPL", 1)
     extended = 2
@@ -231,7 +231,7 @@ def test_a_corrected_trade_keeps_its_hours(told: int) -> None:
 
 
 @pytest.mark.spec("DAY-8")
-def test_a_broken_trade_of_extended_hours_is_taken_back_there() -> None:
+def test_a_broken_trade_of_extended_hours_is_reversed_there() -> None:
     feed = Feed("itch")
     feed.take(system(b"M", CLOSE_NS), directory(), add(1, b"B", 30, 1_000_000), executed(1, 30, 9))
     assert feed.converter.state.statistics("AAPL").extended_volume == 30
@@ -250,13 +250,15 @@ def test_iex_statistics_follow_the_same_rule(table: str) -> None:
     rows = feed.take(sold(0x40, 100, 1_000_000, 1), sold(0, 200, 900_000, 2), sold(0x60, 7, 2_000_000, 3))
     last = rows[-1]
     assert (last.open, last.high, last.low, last.last, last.volume, last.trade_count) == (90, 90, 90, 90, 200, 1)
-    assert (last.extended_high, last.extended_low, last.extended_last) == (100, 100, 100), "odd lots leave prices alone"
+    assert (last.extended_high, last.extended_low, last.extended_last) == (100, 100, 100), (
+        "odd lots do not change prices"
+    )
     assert (last.extended_volume, last.extended_trade_count) == (107, 2)
     assert last.scaled("extended_turnover") == 100 * 1_000_000 + 7 * 2_000_000
 
 
 @pytest.mark.spec("DAY-8")
-def test_a_late_subscriber_sees_a_day_with_extended_hours_only() -> None:
+def test_a_late_subscriber_sees_a_day_that_only_has_extended_hours() -> None:
     feed = Feed("itch")
     feed.take(system(b"S", 0), directory(), trade_at(28_800 * 10**9, 5, 2_000_000, 1))
     (stats,) = [row for row in _read(feed) if row.model.name == "day_statistics"]
@@ -264,7 +266,7 @@ def test_a_late_subscriber_sees_a_day_with_extended_hours_only() -> None:
 
 
 @pytest.mark.spec("DAY-8")
-def test_ticks_of_a_venue_with_a_calendar_have_hours() -> None:
+def test_ticks_of_a_venue_with_a_calendar_have_trading_hours() -> None:
     def tick(time: int, size: int) -> bytes:
         return f"trade,{time},AAPL,100.25,{size},{size}".encode()
 

@@ -1,4 +1,4 @@
-"""The handover of segments, over real sockets: who gets in, who does not, and what either side learns."""
+"""The handover of segments over real sockets: admission, refusals, and what either side learns."""
 
 import asyncio
 import errno
@@ -45,7 +45,7 @@ def refused(handover: Handover, cause: Cause) -> Callable[[], bool]:
 
 @contextmanager
 def stranger(path: str) -> Iterator[socket.socket]:
-    """Somebody who speaks to the producer by hand; the challenge is the first thing there is to receive."""
+    """A client that speaks to the producer by hand; the challenge is the first message to receive."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(60)
         sock.connect(f"\0{path[1:]}" if path.startswith("@") else path)
@@ -96,7 +96,7 @@ def test_the_socket_is_private_and_removed_at_the_end(ring: RingWriter, path: st
         Handover(path)
 
 
-def test_a_socket_that_a_dead_process_left_is_replaced(ring: RingWriter, path: str) -> None:
+def test_a_socket_of_a_dead_process_is_replaced(ring: RingWriter, path: str) -> None:
     os.mkdir(os.path.dirname(path), 0o700)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
         dead.bind(path)
@@ -111,8 +111,8 @@ def test_a_socket_that_a_dead_process_left_is_replaced(ring: RingWriter, path: s
     assert Path(path).read_text() == "a file"
 
 
-def test_of_many_that_start_at_once_one_listens(path: str) -> None:
-    """None of them takes a socket that is just being made for one that a dead process left."""
+def test_of_many_concurrent_starts_one_listens(path: str) -> None:
+    """No process mistakes a socket that is being created for one of a dead process."""
     for _ in range(20):
         barrier = threading.Barrier(6)
         outcomes: list[Handover | HandoverError] = []
@@ -137,7 +137,7 @@ def test_of_many_that_start_at_once_one_listens(path: str) -> None:
         assert errors == ["another process listens there"] * 5
 
 
-def test_a_listener_with_a_full_backlog_is_no_stale_one(path: str) -> None:
+def test_a_listener_with_a_full_backlog_is_not_stale(path: str) -> None:
     Path(path).parent.mkdir(mode=0o700)
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
@@ -153,7 +153,7 @@ def test_a_listener_with_a_full_backlog_is_no_stale_one(path: str) -> None:
 
 
 def test_a_forked_child_keeps_no_lifeline(ring: RingWriter, path: str) -> None:
-    """The child lives on, and neither it nor its end disturbs what its parent has."""
+    """The child lives on, and neither the child nor its exit affects the sockets of its parent."""
     with Handover(path) as handover:
         handover.offer("ring", ring.segment)
         with receive_segment(path, "ring") as segment:
@@ -170,7 +170,7 @@ def test_a_forked_child_keeps_no_lifeline(ring: RingWriter, path: str) -> None:
 
 @contextmanager
 def child_that_waits(handover: Handover) -> Iterator[bytes]:
-    """A fork of this process, which says whether it has the listener and lives until the end."""
+    """A fork of this process that reports whether it has the listener and lives until the end."""
     ours, its = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -186,7 +186,7 @@ def child_that_waits(handover: Handover) -> Iterator[bytes]:
         os.waitpid(pid, 0)
 
 
-def test_paths_that_cannot_be(tmp_path: Path) -> None:
+def test_impossible_paths_are_refused(tmp_path: Path) -> None:
     with pytest.raises(HandoverError, match="path too long"):
         Handover(tmp_path / ("x" * 200))
     with pytest.raises(HandoverError, match="No such file"):
@@ -216,7 +216,7 @@ def test_a_wrong_secret_is_refused_on_both_sides(ring: RingWriter, path: str) ->
 
 @pytest.mark.spec("OPS-2")
 def test_a_producer_that_does_not_know_the_secret_is_refused(tmp_path: Path) -> None:
-    """Anybody can take a name in the abstract namespace first; a consumer with a secret is not fooled."""
+    """Any process can take a name in the abstract namespace first; a consumer with a secret detects it."""
     place = f"@penstock-test-impostor-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(f"\0{place[1:]}")
@@ -284,7 +284,7 @@ def test_another_user_is_refused(ring: RingWriter) -> None:
         b"x" * 100_000,
     ],
 )
-def test_garbage_is_refused(ring: RingWriter, path: str, data: bytes) -> None:
+def test_invalid_bytes_are_refused(ring: RingWriter, path: str, data: bytes) -> None:
     with Handover(path) as handover:
         handover.offer("events", ring.segment)
         with stranger(path) as sock:
@@ -307,7 +307,7 @@ def test_descriptors_sent_to_the_producer_are_closed(path: str) -> None:
         assert handover.consumers() == []
 
 
-def test_whatever_comes_after_the_grant_ends_the_connection(ring: RingWriter, path: str) -> None:
+def test_any_data_after_the_grant_ends_the_connection(ring: RingWriter, path: str) -> None:
     with Handover(path) as handover:
         handover.offer("events", ring.segment)
         with receive_segment(path, "events") as segment:
@@ -321,7 +321,7 @@ def test_whatever_comes_after_the_grant_ends_the_connection(ring: RingWriter, pa
 
 
 @pytest.mark.spec("OPS-2")
-def test_a_silent_consumer_is_dropped_in_time(ring: RingWriter, path: str) -> None:
+def test_a_silent_consumer_is_disconnected_in_time(ring: RingWriter, path: str) -> None:
     with Handover(path, config=HandoverConfig(handshake_timeout_ms=20)) as handover:
         with stranger(path) as sock:
             assert hear(sock)["type"] == "challenge"
@@ -330,7 +330,7 @@ def test_a_silent_consumer_is_dropped_in_time(ring: RingWriter, path: str) -> No
         wait_until(refused(handover, Cause.SILENT))
 
 
-def test_a_silent_producer_is_given_up_in_time(path: str) -> None:
+def test_a_silent_producer_is_left_in_time(path: str) -> None:
     os.mkdir(os.path.dirname(path), 0o700)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
         silent.bind(path)
@@ -342,7 +342,7 @@ def test_a_silent_producer_is_given_up_in_time(path: str) -> None:
 @pytest.mark.parametrize(
     "answer", [b"\0", b"{}", b'{"type":"grant","kind":"ring","fd_count":1,"proof":""}', b"x" * 2_000]
 )
-def test_a_producer_that_makes_no_sense_is_refused(path: str, answer: bytes) -> None:
+def test_a_producer_that_breaks_the_protocol_is_refused(path: str, answer: bytes) -> None:
     os.mkdir(os.path.dirname(path), 0o700)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
@@ -373,7 +373,7 @@ def test_connections_are_bounded(ring: RingWriter, path: str) -> None:
         receive_segment(path, "events").close()
 
 
-def test_only_what_is_offered_is_given(ring: RingWriter, path: str) -> None:
+def test_only_offered_segments_are_granted(ring: RingWriter, path: str) -> None:
     with Handover(path) as handover:
         handover.offer("events", ring.segment)
         with pytest.raises(HandoverError, match="refused: unknown_segment"):
@@ -423,7 +423,7 @@ def test_a_handover_that_never_started_can_be_closed(path: str) -> None:
     assert os.listdir(os.path.dirname(path)) == []
 
 
-def test_a_segment_that_cannot_be_copied_leaves_no_descriptors_behind(path: str, ring: RingWriter) -> None:
+def test_a_segment_that_cannot_be_duplicated_leaves_no_descriptors_behind(path: str, ring: RingWriter) -> None:
     with Handover(path) as handover:
         broken = Segment("ring", (ring.segment.fds[0], 2**20))
         file = os.fstat(ring.segment.fds[0])
@@ -434,14 +434,14 @@ def test_a_segment_that_cannot_be_copied_leaves_no_descriptors_behind(path: str,
         broken._fds = ()
 
 
-def test_a_segment_that_nobody_waits_for_any_more_is_closed(ring: RingWriter, path: str) -> None:
+def test_a_segment_without_a_waiting_consumer_is_closed(ring: RingWriter, path: str) -> None:
     async def leave(yields: int) -> None:
         task = asyncio.ensure_future(await_segment(path, "quotes", secret=None))
         for _ in range(yields):
             await asyncio.sleep(0)
         task.cancel()
         for segment in await asyncio.gather(task, return_exceptions=True):
-            if isinstance(segment, Segment):  # it was quicker
+            if isinstance(segment, Segment):  # the handover was quicker
                 segment.close()
 
     with Handover(path) as handover:
@@ -449,4 +449,4 @@ def test_a_segment_that_nobody_waits_for_any_more_is_closed(ring: RingWriter, pa
         for yields in range(1, 30):
             asyncio.run(leave(yields))
         wait_until(lambda: not handover.consumers())
-    gc.collect()  # one that was forgotten says so now, and fails this test
+    gc.collect()  # a forgotten segment warns now, and fails this test

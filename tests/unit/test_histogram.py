@@ -19,7 +19,7 @@ def histogram(values: list[int]) -> LatencyHistogram:
 
 
 @given(VALUES, st.floats(0, 100))
-def test_percentiles_are_those_of_the_values(values: list[int], q: float) -> None:
+def test_percentiles_equal_those_of_numpy(values: list[int], q: float) -> None:
     found = histogram(values).percentile(q)
     low = numpy.percentile(numpy.array(values), q, method="lower")
     high = numpy.percentile(numpy.array(values), q, method="higher")
@@ -36,7 +36,7 @@ def test_values_can_be_counted_one_by_one(values: list[tuple[int, int]]) -> None
 
 
 @given(VALUES, VALUES)
-def test_two_histograms_add_up_also_after_a_journey(first: list[int], second: list[int]) -> None:
+def test_two_histograms_can_be_added_also_after_serialisation(first: list[int], second: list[int]) -> None:
     merged = histogram(first)
     state = msgspec.json.decode(msgspec.json.encode(histogram(second).state()), type=HistogramState)
     merged.merge(state)
@@ -45,21 +45,21 @@ def test_two_histograms_add_up_also_after_a_journey(first: list[int], second: li
 
 
 @given(st.integers(0, 2**63 - 1))
-def test_a_bucket_holds_its_values_within_the_precision(value: int) -> None:
+def test_a_bucket_has_the_documented_precision(value: int) -> None:
     bucket = int(_buckets(numpy.array([value]))[0])
     assert 0 <= bucket < BUCKET_COUNT
     if value < 2**VALUE_BITS - 2**36:
         assert value <= highest_of(bucket) <= value * (1 + PRECISION)
 
 
-def test_every_bucket_is_reached_by_itshighest_of_value_alone() -> None:
+def test_every_bucket_is_reached_by_its_highest_value() -> None:
     highest = numpy.array([highest_of(bucket) for bucket in range(BUCKET_COUNT)])
     assert (numpy.diff(highest) > 0).all()
     assert _buckets(highest).tolist() == list(range(BUCKET_COUNT))
     assert _buckets(highest[:-1] + 1).tolist() == list(range(1, BUCKET_COUNT))
 
 
-def test_values_below_zero_are_counted_apart() -> None:
+def test_values_below_zero_are_counted_separately() -> None:
     made = histogram([-5, 100, -(2**62), 300])
     assert (made.count, made.negative_count, made.maximum) == (2, 2, 300)
     assert made.percentile(100) == 300
@@ -69,10 +69,10 @@ def test_values_below_zero_are_counted_apart() -> None:
 
 
 @pytest.mark.parametrize("value", [2**VALUE_BITS, 2**62])
-def test_what_is_beyond_the_buckets_is_still_the_maximum(value: int) -> None:
+def test_values_beyond_the_buckets_still_set_the_maximum(value: int) -> None:
     made = histogram([1, value])
     assert made.maximum == made.percentile(100) == value
 
 
-def test_nothing_recorded_is_zero() -> None:
+def test_an_empty_histogram_has_zeros() -> None:
     assert LatencyHistogram().percentile(99) == LatencyHistogram().maximum == 0

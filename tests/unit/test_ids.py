@@ -11,7 +11,7 @@ def test_groups_are_written_as_addresses() -> None:
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1", "239.1.2", "239.1.2.256", "", "quote", "::1", "240.0.0.0"])
-def test_what_is_no_group_is_refused(text: str) -> None:
+def test_invalid_groups_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError):
         parse_group(text)
 

@@ -1,4 +1,4 @@
-"""Decimals of instruments: known, passed on, compared with values, shown; and nothing is rounded on the way."""
+"""Decimals of instruments: stored, forwarded, applied and displayed without rounding."""
 
 import json
 import struct
@@ -37,7 +37,7 @@ def unmatched(converter: Converter) -> dict[str, int]:
     return {str(cause): count for cause, count in converter.counters.by_cause("source_messages_unmatched").items()}
 
 
-def test_a_definition_is_known_and_passed_on() -> None:
+def test_a_definition_is_stored_and_forwarded() -> None:
     converter = crypto()
     made = run(converter, DEFINITIONS)
     assert [(each.model.name, each.symbol, each.price_decimals, each.quantity_decimals) for each in made] == [
@@ -49,7 +49,7 @@ def test_a_definition_is_known_and_passed_on() -> None:
     known = [(each.price_decimals, each.quantity_decimals) for each in converter.state.instruments()]
     assert known == [(2, 8), (8, 0), (2, 0)]
     run(converter, [f"trade,{TIME},BTC-USD,1,1,1", f"define,{TIME},BTC-USD,,,"], 4)
-    assert converter.state.reference(0).price_decimals == 2, "an empty column keeps what is known"
+    assert converter.state.reference(0).price_decimals == 2, "an empty column keeps the known value"
 
 
 def test_late_subscribers_get_definitions() -> None:
@@ -67,7 +67,7 @@ def test_a_new_session_forgets_definitions() -> None:
     assert {(each.price_decimals, each.quantity_decimals) for each in converter.state.instruments()} == {(None, None)}
 
 
-def test_a_reference_file_tells_decimals_where_the_feed_does_not(tmp_path: Path) -> None:
+def test_a_reference_file_supplies_decimals_that_the_feed_lacks(tmp_path: Path) -> None:
     text = (TABLES / "csv-ticks.toml").read_text()
     (tmp_path / "own.toml").write_text(
         text.replace("[symbols.topic]", '[symbols]\nfile = "known.csv"\n\n[symbols.topic]')
@@ -111,7 +111,7 @@ def test_a_state_has_instruments_of_0_to_18_decimals(decimals: int) -> None:
         state.refer(0, price_decimals=decimals)
 
 
-def test_an_image_carries_decimals_and_refuses_impossible_ones() -> None:
+def test_an_image_carries_decimals_and_impossible_ones_are_refused() -> None:
     state, other = ConversionState(), ConversionState()
     state.instrument("X")
     state.refer(0, price_decimals=0, quantity_decimals=18)
@@ -127,7 +127,7 @@ def test_an_image_carries_decimals_and_refuses_impossible_ones() -> None:
         other.install([sealed])
 
 
-# Integers that have the decimals of their instrument
+# Integers with the decimals of their instrument
 
 SCALED_FORMAT = """
 name = "scaled"
@@ -197,7 +197,7 @@ def test_integers_are_scaled_by_their_instrument(tmp_path: Path) -> None:
         scaled_trade(2, 1_234_500, 7),
         scaled_trade(2, 1_234_501, 7),  # more decimals than a price can have
         scaled_trade(3, 1, 1),  # an instrument without a definition
-        scaled_trade(2, 100, 10**11),  # more than fits with eight decimals
+        scaled_trade(2, 100, 10**11),  # does not fit with eight decimals
         scaled_definition(4, 19, 0),
     ]
     models = {output.model.id: output.model for output in converter.plan.outputs}
@@ -215,7 +215,7 @@ def test_integers_are_scaled_by_their_instrument(tmp_path: Path) -> None:
         ConverterTable.parse(SCALED_TABLE.replace("(price)", "(volume)"), directory=tmp_path).compile()
 
 
-# Nothing is rounded
+# No rounding
 
 
 @converter_function("third", gives="number")
@@ -308,7 +308,7 @@ def test_a_condition_with_more_decimals_than_its_value_is_refused() -> None:
     assert len(run(converter, [f"trade,{TIME},X,1.0006,1,1", f"trade,{TIME},X,1.0005,1,1"])) == 1
 
 
-# Shown
+# Display
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_a_condition_with_more_decimals_than_its_value_is_refused() -> None:
         (5, 0, 3, "5"),
     ],
 )
-def test_text_has_the_decimals_of_the_instrument_and_all_digits(
+def test_displayed_text_has_the_decimals_of_the_instrument_and_all_digits(
     scaled: int, decimals: int, shown: int | None, expected: str
 ) -> None:
     assert decimal_text(scaled, decimals, shown) == expected

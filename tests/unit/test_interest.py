@@ -40,7 +40,7 @@ def test_levels_of_a_pattern() -> None:
     )
 
 
-def test_interests_that_mean_the_same_are_equal() -> None:
+def test_equivalent_interests_are_equal() -> None:
     assert Interest.parse("a.[..7]") == Interest.parse("a.[0..7]")
     assert Interest.parse("a.[..7]") != Interest.parse("!a.[..7]")
 
@@ -85,7 +85,7 @@ def test_interests_that_mean_the_same_are_equal() -> None:
         ("a" * (INTEREST_SIZE_MAX + 1), "interest", "too long"),
     ],
 )
-def test_a_refused_interest_is_told_where_and_why(text: str, place: str, what: str) -> None:
+def test_a_refused_interest_is_reported_with_place_and_reason(text: str, place: str, what: str) -> None:
     with pytest.raises(TopicError) as raised:
         Interest.parse(text)
     assert place in raised.value.where

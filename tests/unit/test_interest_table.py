@@ -1,4 +1,4 @@
-"""The interest table: what it delivers, refuses and costs."""
+"""The interest table: matches, refusals and costs."""
 
 import re
 import threading
@@ -47,7 +47,7 @@ def match_batch(table: InterestTable, *topics: bytes) -> list[list[int]]:
         ("/md[.](us|eu)[.].*/", ["md.us.eq", "md.eu.x.y"], ["md.us", "xmd.us.eq"]),
     ],
 )
-def test_what_an_interest_matches(interest: str, wanted: list[str], unwanted: list[str]) -> None:
+def test_interests_match_their_topics(interest: str, wanted: list[str], unwanted: list[str]) -> None:
     table = InterestTable(seed=SEED)
     assert table.add(interest, 3)
     for topic in wanted:
@@ -67,12 +67,12 @@ def test_tags() -> None:
     assert table.match("halted") == []
 
 
-def test_a_text_is_not_taken_for_a_list_of_tags() -> None:
+def test_a_text_is_not_accepted_as_a_list_of_tags() -> None:
     with pytest.raises(TopicError, match=re.escape("write ['halted']")):
         InterestTable(seed=SEED).match("md.us", "halted")
 
 
-def test_a_table_without_a_seed_takes_one_at_random(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_without_a_seed_chooses_a_random_one(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     monkeypatch.setattr(table_module, "random_bytes", lambda size: sizes.append(size) or SEED)
     InterestTable()
@@ -113,7 +113,7 @@ def test_adding_twice_and_removing_twice() -> None:
     assert len(table) == 6
 
 
-def test_ranges_that_share_blocks_do_not_disturb_each_other() -> None:
+def test_ranges_that_share_blocks_are_independent() -> None:
     table = InterestTable(seed=SEED)
     table.add("a.[4..7]", 1)
     table.add("a.[4..8]", 1)
@@ -123,7 +123,7 @@ def test_ranges_that_share_blocks_do_not_disturb_each_other() -> None:
     assert table.match("a.5") == []
 
 
-def test_topics_need_no_registration_and_leave_no_trace() -> None:
+def test_topics_need_no_registration_and_leave_no_state() -> None:
     table = InterestTable(seed=SEED)
     table.add("new.>", 1)
     node_count = table._kernel.node_count
@@ -142,7 +142,7 @@ def test_many_subscribers_of_one_topic() -> None:
     assert table.match("a.b") == [999]
 
 
-def test_a_subscriber_that_leaves_leaves_nothing_behind() -> None:
+def test_a_subscriber_that_is_removed_leaves_no_state() -> None:
     table = InterestTable(seed=SEED)
     interests = ["a", "!a", "a.*", "a.b*.c", "a.>", "b.[1..100].*", "!b.[1..100].*", "/x+/", "#t", "!#t"]
     for interest in interests:
@@ -156,7 +156,7 @@ def test_a_subscriber_that_leaves_leaves_nothing_behind() -> None:
     assert table._kernel.node_count == 1  # the root
 
 
-def test_churn_does_not_grow_the_table() -> None:
+def test_repeated_adding_and_removing_does_not_grow_the_table() -> None:
     table = InterestTable(seed=SEED)
 
     def churn() -> None:
@@ -174,7 +174,7 @@ def test_churn_does_not_grow_the_table() -> None:
     assert table._kernel.node_count == 1
 
 
-def test_add_many_takes_every_kind() -> None:
+def test_add_many_accepts_every_kind() -> None:
     table = InterestTable(seed=SEED)
     interests = ["a.b", "a.*", "a.b", Interest.parse("a.c"), "é.b", "!a.b", "/a.*/", "a.d"]
     assert table.add_many(interests, [0, 1, 0, 3, 4, 5, 6, numpy.uint32(7)]) == 7
@@ -183,7 +183,7 @@ def test_add_many_takes_every_kind() -> None:
     assert table.match("é.b") == [4]
 
 
-def test_add_many_keeps_what_came_before_the_bad_one() -> None:
+def test_add_many_keeps_the_interests_before_the_invalid_one() -> None:
     table = InterestTable(seed=SEED)
     with pytest.raises(TopicError):
         table.add_many(["a", "b", "c c", "d"], [1, 1, 1, 1])
@@ -194,7 +194,7 @@ def test_add_many_keeps_what_came_before_the_bad_one() -> None:
         table.add_many(["a"], [-1])
 
 
-def test_long_keys() -> None:
+def test_long_keys_are_supported() -> None:
     table = InterestTable(seed=SEED)
     long = "x" * 200
     for subscriber, interest in enumerate([long, f"{long}.*", f"*.{long}", f"{long[:64]}*.y", f"#{long}"]):
@@ -212,7 +212,7 @@ def test_long_keys() -> None:
     "topic", [b"", b".", b"a.", b".a", b"a..b", b"a b", b"a.\x00", b"a.*", b"a.>", b"x" * 256, b".".join([b"a"] * 17)]
 )
 @pytest.mark.parametrize("with_regex", [False, True])
-def test_a_malformed_topic_in_a_batch_matches_nothing_and_is_counted(topic: bytes, with_regex: bool) -> None:
+def test_an_invalid_topic_in_a_batch_matches_nothing_and_is_counted(topic: bytes, with_regex: bool) -> None:
     table = InterestTable(seed=SEED)
     for interest in [">", "*", "a.*", "a.>"] + ["/(?s).*/"] * with_regex:
         table.add(interest, 1)
@@ -248,7 +248,7 @@ def test_an_empty_batch() -> None:
 
 
 @pytest.mark.parametrize("subscriber", [-1, 2**24, 2**32, 2**70])
-def test_subscribers_are_small_numbers(subscriber: int) -> None:
+def test_subscriber_numbers_are_bounded(subscriber: int) -> None:
     table = InterestTable(seed=SEED)
     for call in (table.add, table.remove):
         with pytest.raises(LimitError):
@@ -279,7 +279,7 @@ def test_limits() -> None:
 
 
 @pytest.mark.parametrize("expression", ["(", "a**", "(?P<", "[z-a]", r"\1", "(?=a)", "a{1001}", "((a{1000}){1000})"])
-def test_a_bad_regex_is_refused(expression: str) -> None:
+def test_an_invalid_regex_is_refused(expression: str) -> None:
     with pytest.raises(TopicError, match="invalid regular expression"):
         InterestTable(seed=SEED).add(f"/{expression}/", 1)
 
@@ -317,7 +317,7 @@ def test_a_seed_has_16_bytes(seed: bytes) -> None:
 
 
 def filled(count: int) -> InterestTable:
-    """A table whose interests have the same shapes whatever their number."""
+    """A table whose interests have the same shapes in any number."""
     table = InterestTable(seed=SEED)
     interests = [f"md.us.eq.S{number}.quote" for number in range(count)]
     interests += [f"md.us.*.S{number}.trade" for number in range(count // 10)]
@@ -335,11 +335,11 @@ def test_cost_depends_on_the_topic_and_not_on_the_number_of_interests() -> None:
         table = filled(count)
         match_batch(table, *topics)
         costs.append(table.lookup_count)
-    assert costs[1] <= costs[0] + 10  # prefixes and ranges of a few more lengths
+    assert costs[1] <= costs[0] + 10  # prefixes and ranges add a few lengths
 
 
 @pytest.mark.spec("FILT-13")
-def test_a_number_costs_at_most_64_look_ups_however_many_ranges() -> None:
+def test_a_number_costs_at_most_64_look_ups_for_any_number_of_ranges() -> None:
     table = InterestTable(seed=SEED)
     for number in range(0, 2**20, 1_009):
         table.add(f"a.[{number}..{number * 3 + 5}]", number % 50)
@@ -347,7 +347,7 @@ def test_a_number_costs_at_most_64_look_ups_however_many_ranges() -> None:
     assert table.lookup_count <= 64 + 16
 
 
-def test_the_seed_changes_the_layout_and_nothing_else() -> None:
+def test_the_seed_changes_only_the_layout() -> None:
     first, second = InterestTable(seed=SEED), InterestTable(seed=SEED[::-1])
     for number in range(2_000):
         first.add(f"t.{number}", number)
@@ -359,7 +359,7 @@ def test_the_seed_changes_the_layout_and_nothing_else() -> None:
 # Threads
 
 
-def test_interests_change_while_others_match() -> None:
+def test_interests_change_while_other_threads_match() -> None:
     table = InterestTable(seed=SEED)
     stable = [f"md.us.eq.S{number}.quote" for number in range(300)]
     table.add_many(stable, list(range(300)))
@@ -397,8 +397,8 @@ def test_interests_change_while_others_match() -> None:
     assert len(table) == 301
 
 
-def test_a_match_under_way_does_not_hide_a_new_regex(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The expression comes in while the topic is being matched: what was found without it must not be remembered."""
+def test_a_concurrent_match_does_not_hide_a_new_regex(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The expression is added while the topic is being matched: the result without it must not be cached."""
     table = InterestTable(seed=SEED)
     table.add("/a.*/", 1)
     matching = regexes_module._Group.matching
@@ -415,7 +415,7 @@ def test_a_match_under_way_does_not_hide_a_new_regex(monkeypatch: pytest.MonkeyP
     assert table.match("abc") == [1, 2]
 
 
-def test_a_match_under_way_outlives_its_regex(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_match_outlives_its_regex(monkeypatch: pytest.MonkeyPatch) -> None:
     table = InterestTable(seed=SEED)
     table.add("/a.*/", 1)
     matching = regexes_module._Group.matching
@@ -430,7 +430,7 @@ def test_a_match_under_way_outlives_its_regex(monkeypatch: pytest.MonkeyPatch) -
     assert table.match("abc") == []
 
 
-def test_regexes_change_while_others_match() -> None:
+def test_regexes_change_while_other_threads_match() -> None:
     table = InterestTable(seed=SEED)
     table.add("/md[.].*/", 1)
     wrong: list[object] = []
@@ -468,7 +468,7 @@ def test_regexes_change_while_others_match() -> None:
     assert wrong == []
 
 
-def test_expressions_that_fill_a_group_early_share_the_next_ones() -> None:
+def test_expressions_of_a_group_that_fills_early_share_the_next_groups() -> None:
     interests = RegexInterests(1_000, 400_000)
     for number in range(80):
         interests.add(f"x{number}(?:[a-z]{{60}}|[0-9]{{60}})", 1)

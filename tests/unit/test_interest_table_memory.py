@@ -1,4 +1,4 @@
-"""The interest table when memory runs out in the middle of a match."""
+"""The interest table when memory allocation fails in the middle of a match."""
 
 import os
 import subprocess
@@ -30,6 +30,6 @@ print(len(found))
 
 
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer aborts when memory runs out")
-def test_a_match_that_broke_off_is_not_remembered() -> None:
+def test_an_aborted_match_is_not_cached() -> None:
     result = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
     assert result.stdout.splitlines() == ["memory ran out", "128"], result.stderr

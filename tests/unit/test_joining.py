@@ -1,4 +1,5 @@
-"""Late join in every order: live streams that open before or after others, an image taken and received at any time."""
+"""Late join in every order: live streams that open before or after each other, an image taken and received at any
+time."""
 
 import random
 from collections import deque
@@ -20,7 +21,7 @@ from unit.merge_kit import announcement, deliver, end, message
 
 SOURCE, TERM = 7, 1
 OURS = (1, 3, 4, 8, 9, 11)
-"""The other numbers have topics that were not asked for."""
+"""Numbers with requested topics."""
 
 CONFIG = ClientConfig(image_attempts_max=1_000)
 
@@ -37,7 +38,7 @@ def address_of(publisher_id: int) -> StreamAddress:
 
 
 class Adapter:
-    """Publishes 1, 2, 3 …; what its live connection brings waits on the wire."""
+    """Publishes 1, 2, 3 …; packets of its live connection wait until the test delivers them."""
 
     def __init__(self, publisher_id: int, cuts: int) -> None:
         self.address = address_of(publisher_id)
@@ -65,7 +66,7 @@ class Adapter:
 
 
 class World:
-    """Adapters and a subscriber; `actions` is what may happen next."""
+    """Adapters and a subscriber; `actions` are the possible next steps."""
 
     def __init__(self, adapter_count: int, message_count: int, cuts: int = 0) -> None:
         self.adapters = [Adapter(number + 1, cuts) for number in range(adapter_count)]
@@ -77,7 +78,7 @@ class World:
         self.asked: list[StreamAddress] = []
         self.image: Image | None = None
         self.joined_at = -1
-        self.is_cut_off = False  # a connection was broken already when the image was joined, and nobody knew yet
+        self.is_cut_off = False  # a connection was already broken when the image was joined, and this was not known yet
         self.told: list[PacketMessage | MergeGap] = []
         self._ask(joining)
 
@@ -142,7 +143,8 @@ class World:
             self.told += each if isinstance(each, list) else [each]
 
     def check(self, order: object) -> None:
-        """The image, then exactly the updates after it; what went with a connection is told in its place."""
+        """Check: the image, then exactly the updates after it; losses of a broken connection are reported in their
+        position."""
         assert self.joining is None, order
         wanted = [each for each in OURS if self.joined_at < each <= self.message_count]
         if self.is_cut_off:
@@ -167,8 +169,8 @@ def numbers_of(told: list[PacketMessage | MergeGap]) -> list[int]:
 
 
 @pytest.mark.spec("SUB-5")
-def test_whatever_the_order_an_image_is_followed_by_exactly_the_updates_after_it() -> None:
-    """Every order of one adapter's doings."""
+def test_in_any_order_an_image_is_followed_by_exactly_the_later_updates() -> None:
+    """Every order of the steps of one adapter."""
     orders, joined_at = [[]], set()
     while orders:
         order = orders.pop()
@@ -186,11 +188,11 @@ def test_whatever_the_order_an_image_is_followed_by_exactly_the_updates_after_it
 
 @pytest.mark.spec("SUB-5")
 @pytest.mark.parametrize("cuts", [0, 2])
-def test_so_it_is_with_adapters_that_are_ahead_of_each_other_and_connections_that_break(cuts: int) -> None:
+def test_the_same_holds_for_adapters_ahead_of_each_other_and_for_broken_connections(cuts: int) -> None:
     for seed in range(2_000):
         chance = random.Random(seed)
         world = World(2, 9, cuts)
-        for world.message_count in (9, 11):  # the last message shows what is missing before it
+        for world.message_count in (9, 11):  # the last message reveals the missing ones before it
             while actions := world.actions():
                 chance.choice(actions)()
         world.check(seed)
@@ -198,7 +200,7 @@ def test_so_it_is_with_adapters_that_are_ahead_of_each_other_and_connections_tha
             assert world.merger.counters["messages_lost"] == 0, seed
 
 
-def test_nobody_is_asked_before_a_live_stream_has_begun_and_then_only_its_adapter() -> None:
+def test_images_are_requested_only_after_a_live_stream_has_begun_and_only_from_its_adapter() -> None:
     joining = Joining(Merger(), CONFIG, "feed")
     a, b = address_of(1), address_of(2)
     assert joining.ask([a, b], {}, 0) == []
@@ -206,7 +208,7 @@ def test_nobody_is_asked_before_a_live_stream_has_begun_and_then_only_its_adapte
     assert joining.ask([a, b], None, 0) == [a, b]
 
 
-def test_an_image_is_of_no_use_when_its_adapter_was_connected_again_meanwhile() -> None:
+def test_an_image_is_discarded_when_its_adapter_was_reconnected_in_between() -> None:
     joining = Joining(Merger(), CONFIG, "feed")
     a = address_of(1)
     image = Image([], [Position(SOURCE, TERM, 10)], a)
@@ -235,7 +237,7 @@ def test_a_repeated_announcement_before_the_image_changes_nothing() -> None:
     assert merger.counters["messages_lost"] == 0
 
 
-def test_who_gives_no_image_is_asked_again_after_a_pause_and_not_for_ever() -> None:
+def test_an_adapter_without_an_image_is_asked_again_after_a_pause_for_a_bounded_time() -> None:
     joining = Joining(Merger(), ClientConfig(image_attempts_max=2, reconnect_s=1.0), "feed")
     a = address_of(1)
     assert joining.ask([a], None, 0) == [a]
@@ -246,7 +248,7 @@ def test_who_gives_no_image_is_asked_again_after_a_pause_and_not_for_ever() -> N
         joining.ask([a], None, NS_PER_SECOND)
 
 
-def test_an_image_from_before_messages_that_were_passed_over_is_of_no_use() -> None:
+def test_an_image_from_before_skipped_messages_is_discarded() -> None:
     joining = Joining(Merger(), CONFIG, "feed")
     sealed_before = message(5)
     stream_id = decode_origin(sealed_before.extensions[Extension.ORIGIN]).stream_id

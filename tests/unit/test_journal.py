@@ -1,4 +1,4 @@
-"""Writer and reader on real files."""
+"""Journal writer and reader on real files."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
-def test_records_keep_their_order_content_and_time_over_segments_and_openings(path: Path) -> None:
+def test_records_keep_order_content_and_time_across_segments_and_restarts(path: Path) -> None:
     payloads = [bytes([number % 256]) * (number * 37 % 900) for number in range(1, 101)]
     write(path, payloads[:50])
     with JournalWriter.open(path, SMALL) as journal:
@@ -38,10 +38,10 @@ def test_records_keep_their_order_content_and_time_over_segments_and_openings(pa
     assert len(segments(path)) > 5
 
 
-def test_every_place_can_be_read_from(path: Path) -> None:
+def test_a_reader_can_start_at_any_record(path: Path) -> None:
     write(path, [bytes(200)] * 60)
     with JournalReader.open(path, FollowConfig(chunk_bytes=4_096)) as reader:
-        for _ in range(2):  # the second time from remembered places
+        for _ in range(2):  # the second time from cached positions
             for number in range(1, 61):
                 assert [each.sequence for each in reader.read(from_sequence=number)] == list(range(number, 61))
                 for time_ns in (number * 10 - 9, number * 10):
@@ -53,10 +53,8 @@ def test_every_place_can_be_read_from(path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows_max", [1, 7])
-def test_what_is_passed_over_is_not_read_record_by_record(
-    path: Path, monkeypatch: pytest.MonkeyPatch, rows_max: int
-) -> None:
-    """A router that fetches one message of a long log would read the log once for each record before it."""
+def test_skipped_records_are_not_read_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch, rows_max: int) -> None:
+    """Otherwise a router that fetches one message of a long log would read all records before it."""
     size_read = 0
     read_segment = SegmentFile.read
 
@@ -76,7 +74,7 @@ def test_what_is_passed_over_is_not_read_record_by_record(
     assert size_read <= 2 * (path / segments(path)[-1]).stat().st_size
 
 
-def test_only_at_its_end_a_journal_is_listed_again_and_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_is_listed_again_only_at_its_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = 0
     first_sequences = Directory.first_sequences
 
@@ -96,7 +94,7 @@ def test_only_at_its_end_a_journal_is_listed_again_and_again(path: Path, monkeyp
         assert [each.sequence for each in reader.read()] == list(range(101, 111))
 
 
-def test_a_segment_that_is_removed_while_it_is_read_is_read_to_its_end(path: Path) -> None:
+def test_a_segment_that_is_removed_during_a_read_is_read_to_its_end(path: Path) -> None:
     write(path, [bytes(500)] * 30)
     with JournalReader.open(path) as reader:
         first = reader.read_batch(rows_max=2)
@@ -111,14 +109,14 @@ def test_a_segment_that_is_removed_while_it_is_read_is_read_to_its_end(path: Pat
         assert gone.value.first_sequence == int(files[2].stem)
 
 
-def test_a_record_longer_than_a_chunk(path: Path) -> None:
+def test_a_record_can_be_longer_than_a_chunk(path: Path) -> None:
     payloads = [b"x", bytes(50_000), b"y"]
     write(path, payloads)
     with JournalReader.open(path, FollowConfig(chunk_bytes=4_096)) as reader:
         assert [each.payload for each in reader.read()] == payloads
 
 
-def test_batches_are_one_buffer_and_rows(path: Path) -> None:
+def test_batches_have_one_buffer_and_rows(path: Path) -> None:
     write(path, [b"one", b"two", b"three"])
     with JournalReader.open(path) as reader:
         batch = reader.read_batch(rows_max=2)
@@ -128,17 +126,17 @@ def test_batches_are_one_buffer_and_rows(path: Path) -> None:
         assert len(reader.read_batch()) == 0
 
 
-def test_an_empty_journal(path: Path) -> None:
+def test_an_empty_journal_has_no_records(path: Path) -> None:
     JournalWriter.open(path).close()
     assert read(path) == []
-    assert segments(path) == [], "a segment is made for the first record"
+    assert segments(path) == [], "a segment is created for the first record"
     with JournalReader.open(path) as reader:
         reader.seek(5)
         reader.seek_time(5)
         assert reader.first_sequence == 1
 
 
-def test_places_that_are_none(path: Path) -> None:
+def test_invalid_positions_are_refused(path: Path) -> None:
     write(path, [b"x"])
     with JournalReader.open(path) as reader:
         for sequence in (0, -1, 2**63):
@@ -178,7 +176,7 @@ def test_futures(path: Path) -> None:
             journal.when_durable(99)
 
 
-def test_a_futures_callback_may_append(path: Path) -> None:
+def test_the_callback_of_a_future_may_append(path: Path) -> None:
     done: Future[int] = Future()
     with JournalWriter.open(path) as journal:
         future = journal.when_durable(journal.append(b"x"))
@@ -212,7 +210,7 @@ def test_misuse_is_refused(path: Path) -> None:
     assert len(read(path)) == 1
 
 
-def test_the_names_of_all_directories_that_were_made_are_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_names_of_all_created_directories_are_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
     original = os.fsync
 
@@ -226,10 +224,10 @@ def test_the_names_of_all_directories_that_were_made_are_synced(path: Path, monk
     assert {path.parent, *deep.parents[:3]} <= set(synced)
     synced.clear()
     JournalWriter.open(deep).close()
-    assert deep.parent in synced, "whoever made it may have been killed before it was synced"
+    assert deep.parent in synced, "the process that created it may have been killed before it was synced"
 
 
-def test_room_allocated_ahead_is_given_back(path: Path) -> None:
+def test_preallocated_space_is_freed_at_close(path: Path) -> None:
     write(path, [bytes(1_000)] * 10, JournalConfig(segment_bytes=4_096, preallocate_bytes=1_000_000))
     assert sum(segment.stat().st_size for segment in segments(path)) < 20_000
     with JournalWriter.open(path) as journal:
@@ -240,7 +238,7 @@ def test_room_allocated_ahead_is_given_back(path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["write", "sync"])
-def test_after_a_disk_error_the_journal_goes_on_in_a_new_segment(
+def test_after_a_disk_error_the_journal_continues_in_a_new_segment(
     path: Path, failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors = [OSError(errno.EIO, "failed")]
@@ -266,8 +264,8 @@ def test_after_a_disk_error_the_journal_goes_on_in_a_new_segment(
     assert [report.problem for report in inspect(Directory(path))] == ["", ""]
 
 
-def test_an_interrupted_commit_leaves_nothing_in_doubt(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the middle of a sync: whether that succeeded is never known, so its segment is left."""
+def test_an_interrupted_commit_has_a_definite_outcome(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C during a sync: the outcome of the sync cannot be known, so its segment is abandoned."""
     interrupts = [KeyboardInterrupt()]
     original = WritableDirectory.sync
 
@@ -288,7 +286,7 @@ def test_an_interrupted_commit_leaves_nothing_in_doubt(path: Path, monkeypatch: 
     assert [record.payload for record in read(path)] == [b"zero", b"one"]
 
 
-def test_a_reader_lives_through_a_change_of_writers(path: Path) -> None:
+def test_a_reader_survives_a_change_of_writers(path: Path) -> None:
     write(path, [b"one"])
     with JournalReader.open(path) as reader:
         assert [each.payload for each in reader.read()] == [b"one"]

@@ -44,7 +44,7 @@ class Ones:
 
 
 class Driven:
-    """A core, its time, and what it said last."""
+    """A core, its time, and its last instructions."""
 
     def __init__(self, **config: int) -> None:
         empty = Recovery(journal_id=bytes(16), segments=[], next_sequence=1, truncate_at=None, doubtful=RecordBuffer(1))
@@ -62,7 +62,7 @@ class Driven:
         assert self.tell(Append([b"x"] * count, 7)) == []
 
     def begin(self) -> None:
-        """The first segment is there, with one record in it."""
+        """The core with its first segment, which has one record."""
         self.append()
         self.tell(Commit(), SegmentCreated())
         assert self.core.durable_sequence == 1
@@ -75,7 +75,7 @@ def test_a_record_becomes_durable_step_by_step() -> None:
     assert isinstance(create, CreateSegment)
     header = decode_header(create.header, where="")
     assert (header.first_sequence, header.previous_first, header.created_ns) == (1, 0, NS_PER_SECOND)
-    assert len(create.data) == 1, "a segment comes with its first records"
+    assert len(create.data) == 1, "a segment is created with its first records"
     assert driven.core.durable_sequence == 0
     assert driven.tell(SegmentCreated()) == [Acknowledged(1)]
     driven.append(2)
@@ -88,7 +88,7 @@ def test_a_record_becomes_durable_step_by_step() -> None:
     assert driven.core.durable_sequence == 3
 
 
-def test_records_that_come_meanwhile_share_the_next_sync() -> None:
+def test_records_that_arrive_during_a_sync_share_the_next_one() -> None:
     driven = Driven()
     driven.begin()
     driven.append()
@@ -104,7 +104,7 @@ def test_records_that_come_meanwhile_share_the_next_sync() -> None:
     assert driven.counters["syncs"] == 3
 
 
-def test_a_record_that_nobody_waits_for_is_written_after_the_linger() -> None:
+def test_a_record_without_a_waiter_is_written_after_the_linger_time() -> None:
     driven = Driven(linger_us=5_000)
     driven.now_ns = NS_PER_MS
     driven.append()
@@ -113,7 +113,7 @@ def test_a_record_that_nobody_waits_for_is_written_after_the_linger() -> None:
     assert driven.tell(Tick()) == []
     driven.now_ns += 1
     assert isinstance(driven.tell(Tick())[0], CreateSegment)
-    assert driven.core.next_deadline_ns() is None, "only the disk's answer can move it"
+    assert driven.core.next_deadline_ns() is None, "only the disk's answer can change it"
 
 
 def test_a_new_segment_begins_when_the_batch_does_not_fit() -> None:
@@ -138,12 +138,12 @@ def test_after_an_io_error_the_batch_goes_to_a_new_segment(phase: str) -> None:
         driven.tell(WriteDone())
     (create,) = driven.tell(DiskFailed(errno.EIO))
     assert isinstance(create, CreateSegment)
-    assert create.first_sequence == 2, "there the old segment ends"
+    assert create.first_sequence == 2, "the old segment ends there"
     assert len(create.data) == 3
     assert driven.tell(SegmentCreated()) == [Acknowledged(4)]
 
 
-def test_a_segment_in_which_nothing_was_acknowledged_is_replaced() -> None:
+def test_a_segment_without_acknowledged_records_is_replaced() -> None:
     driven = Driven()
     driven.begin()
     driven.append()
@@ -155,7 +155,7 @@ def test_a_segment_in_which_nothing_was_acknowledged_is_replaced() -> None:
     assert [segment.first_sequence for segment in driven.core.segments] == [1, 2]
 
 
-def test_a_disk_that_fails_again_and_again_ends_the_journal() -> None:
+def test_a_disk_that_fails_repeatedly_ends_the_journal() -> None:
     driven = Driven(failures_max=2)
     driven.begin()
     driven.append()
@@ -170,7 +170,7 @@ def test_a_disk_that_fails_again_and_again_ends_the_journal() -> None:
     assert driven.counters.by_cause("disk_failures") == {"EIO": 3}
 
 
-def test_a_full_disk_is_tried_again_at_the_same_place() -> None:
+def test_a_full_disk_is_retried_at_the_same_position() -> None:
     driven = Driven(retry_ms=50)
     driven.begin()
     driven.append(2)
@@ -185,7 +185,7 @@ def test_a_full_disk_is_tried_again_at_the_same_place() -> None:
     assert isinstance(first, Write)
     assert isinstance(again, Write)
     assert (again.first_sequence, again.offset) == (first.first_sequence, first.offset)
-    assert driven.tell(DiskFailed(errno.ENOSPC)) == [], "said once"
+    assert driven.tell(DiskFailed(errno.ENOSPC)) == [], "reported once"
     driven.now_ns = 100 * NS_PER_MS
     driven.tell(Tick(), WriteDone())
     assert driven.tell(SyncDone()) == [Acknowledged(3), Recovered()]
@@ -201,7 +201,7 @@ def test_a_sync_that_finds_the_disk_full_is_a_failed_sync() -> None:
     assert isinstance(driven.tell(Tick())[0], CreateSegment)
 
 
-def test_gathering_is_bounded() -> None:
+def test_the_batch_is_bounded() -> None:
     driven = Driven(gather_bytes_max=4_096)
     driven.append(103)
     assert driven.core.is_gathering_full
@@ -221,7 +221,7 @@ def test_retention_by_size_keeps_the_segment_in_use() -> None:
     assert [segment.first_sequence for segment in driven.core.segments] == [361, 451]
 
 
-def test_what_nobody_needs_is_removed_in_whole_segments() -> None:
+def test_records_that_are_not_needed_are_removed_in_whole_segments() -> None:
     driven = Driven(segment_bytes=4_096)
     for _ in range(3):
         driven.append(100)
@@ -229,11 +229,11 @@ def test_what_nobody_needs_is_removed_in_whole_segments() -> None:
     assert [segment.first_sequence for segment in driven.core.segments] == [1, 101, 201]
     assert driven.tell(RemoveBefore(100)) == []
     assert driven.tell(RemoveBefore(150)) == [RemoveSegment(1, oldest=101)]
-    assert driven.tell(RemoveBefore(10**6)) == [RemoveSegment(101, oldest=201)]  # the newest stays
+    assert driven.tell(RemoveBefore(10**6)) == [RemoveSegment(101, oldest=201)]  # the newest one stays
     assert driven.tell(RemoveBefore(10**6)) == []
 
 
-def test_retention_by_age_counts_from_a_segments_end() -> None:
+def test_retention_by_age_counts_from_the_end_of_a_segment() -> None:
     driven = Driven(segment_bytes=4_096, retention_seconds=10)
     for second in (0, 5):
         driven.now_ns = second * NS_PER_SECOND
@@ -245,8 +245,8 @@ def test_retention_by_age_counts_from_a_segments_end() -> None:
     assert driven.core.next_deadline_ns() is None
 
 
-def test_retention_goes_on_while_the_disk_is_full() -> None:
-    """It may be what makes the room."""
+def test_retention_continues_while_the_disk_is_full() -> None:
+    """Retention may free the space."""
     driven = Driven(segment_bytes=4_096, retention_seconds=10, retry_ms=3_600_000)
     for _ in range(2):
         driven.append(100)
@@ -261,7 +261,7 @@ def test_retention_goes_on_while_the_disk_is_full() -> None:
     assert isinstance(driven.tell(Tick())[0], CreateSegment)
 
 
-def test_close_waits_for_what_was_appended() -> None:
+def test_close_waits_for_appended_records() -> None:
     driven = Driven()
     driven.append()
     assert isinstance(driven.tell(Close())[0], CreateSegment)
@@ -281,13 +281,13 @@ def lend(driven: Driven) -> InlinePlace:
 
 
 def fill(place: InlinePlace, count: int) -> None:
-    """Do with the place's batch what a writer does with the record that fails after `count` others."""
+    """Handle the place's batch like a writer whose record after `count` others fails."""
     place.batch.clear(place.next_sequence + count)
     place.batch.append(b"x", 7)
     place.batch.seal(place.nonce, place.next_sequence + count - 1)
 
 
-def test_the_place_of_lone_records_is_behind_the_last_one() -> None:
+def test_the_place_of_lone_records_is_after_the_last_record() -> None:
     driven = Driven(segment_bytes=8_192)
     assert driven.core.inline_place() is None, "there is no segment"
     driven.begin()
@@ -307,7 +307,7 @@ def test_the_place_of_lone_records_is_behind_the_last_one() -> None:
     assert driven.tell(SyncDone()) == [Acknowledged(5)]
 
 
-def test_nothing_changes_when_no_record_was_brought() -> None:
+def test_an_empty_inline_commit_changes_nothing() -> None:
     driven = Driven()
     driven.begin()
     before = lend(driven)
@@ -316,11 +316,11 @@ def test_nothing_changes_when_no_record_was_brought() -> None:
     assert driven.counters["syncs"] == 1
 
 
-def test_there_is_no_place_while_there_is_something_else_to_do() -> None:
+def test_there_is_no_place_for_lone_records_while_other_work_is_pending() -> None:
     driven = Driven()
     driven.begin()
     driven.append()
-    assert driven.core.inline_place() is None, "something was appended before"
+    assert driven.core.inline_place() is None, "another record was appended before"
     for event in (Commit(), WriteDone()):
         driven.tell(event)
         assert driven.core.inline_place() is None
@@ -328,7 +328,7 @@ def test_there_is_no_place_while_there_is_something_else_to_do() -> None:
     assert driven.core.inline_place() is not None
     driven.append()
     driven.tell(Commit(), DiskFailed(errno.EIO))
-    assert driven.core.inline_place() is None, "the new segment is not there yet"
+    assert driven.core.inline_place() is None, "the new segment does not exist yet"
     driven.tell(SegmentCreated())
     assert driven.core.inline_place() is not None
     driven.append()
@@ -362,12 +362,12 @@ def test_a_lone_record_that_fails_goes_to_a_new_segment(count: int, number: int,
     assert (create.first_sequence, len(create.data)) == (2 + count, 1)
     assert decode_header(create.header, where="").previous_first == 1
     assert driven.core.durable_sequence == 1 + count
-    assert driven.core.next_sequence == 3 + count, "the number of the one that failed is taken"
+    assert driven.core.next_sequence == 3 + count, "the number of the failed record is used"
     assert Acknowledged(2 + count) in driven.tell(SegmentCreated())
     assert lend(driven).next_sequence == 3 + count
 
 
-def test_a_lone_record_that_finds_the_disk_full_is_tried_again_at_its_place() -> None:
+def test_a_lone_record_that_finds_the_disk_full_is_retried_at_its_position() -> None:
     driven = Driven(retry_ms=50)
     driven.begin()
     fill(lend(driven), 1)
@@ -384,7 +384,7 @@ def test_a_lone_record_that_finds_the_disk_full_is_tried_again_at_its_place() ->
     assert driven.tell(SyncDone()) == [Acknowledged(3), Recovered()]
 
 
-def test_lone_records_between_failures_begin_a_new_row_of_them() -> None:
+def test_lone_records_between_failures_reset_the_count_of_failures() -> None:
     driven = Driven(failures_max=1)
     driven.begin()
     for _ in range(3):
@@ -408,6 +408,6 @@ def test_retention_sees_lone_records() -> None:
     assert driven.tell(InlineDone(10, 10 * RECORD)) == [Acknowledged(130), RemoveSegment(1, oldest=61)]
 
 
-def test_another_cores_event_is_refused() -> None:
+def test_an_event_for_another_core_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="does not accept event int"):
         Driven().tell(3)

@@ -1,4 +1,4 @@
-"""Taking away the newest records of a journal."""
+"""Truncation: removing the newest records of a journal."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def records(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("after", [1, 7, 19, 40, 59, 60])
-def test_what_is_after_a_record_is_gone_and_the_journal_goes_on(tmp_path: Path, after: int) -> None:
+def test_records_after_the_truncation_point_are_removed_and_the_journal_continues(tmp_path: Path, after: int) -> None:
     write(tmp_path, *range(1, 61))
     assert len(list(tmp_path.glob("*"))) > 3, "there are several segments"
     cut(tmp_path, after)
@@ -34,7 +34,7 @@ def test_what_is_after_a_record_is_gone_and_the_journal_goes_on(tmp_path: Path, 
     assert records(tmp_path) == [*range(1, after + 1), 900, 901]
 
 
-def test_everything_can_go_and_numbers_begin_elsewhere(tmp_path: Path) -> None:
+def test_all_records_can_be_removed_and_numbers_begin_elsewhere(tmp_path: Path) -> None:
     write(tmp_path, *range(1, 61))
     cut(tmp_path, 0)
     assert records(tmp_path) == []
@@ -42,7 +42,7 @@ def test_everything_can_go_and_numbers_begin_elsewhere(tmp_path: Path) -> None:
         assert journal.append(b"5" * 100) == 500
 
 
-def test_a_journal_that_is_being_written_is_not_cut(tmp_path: Path) -> None:
+def test_a_journal_with_an_open_writer_is_not_truncated(tmp_path: Path) -> None:
     with JournalWriter.open(tmp_path, SMALL) as journal:
         journal.append(b"1")
         with pytest.raises(JournalLockedError):

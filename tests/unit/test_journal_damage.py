@@ -1,4 +1,4 @@
-"""Files that are not what they ought to be: refused, cut or reported; never a crash, never a wrong record."""
+"""Damaged files: refused, truncated or reported; never a crash, never a wrong record."""
 
 import shutil
 from pathlib import Path
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def set_mark(path: Path, durable: int, run_id: bytes) -> None:
-    """As if the machine had been started again, or a writer been killed, when `durable` was all it knew."""
+    """The journal as after a restart of the machine, or after a writer was killed that only knew `durable`."""
     mark = decode_mark((path / MARK_NAME).read_bytes())
     assert mark is not None
     (path / MARK_NAME).write_bytes(encode_mark(Mark(journal_id=mark.journal_id, boot_id=run_id, durable=durable)))
@@ -46,8 +46,8 @@ def problems(path: Path) -> list[str]:
     return [report.problem for report in inspect(Directory(path)) if report.problem]
 
 
-def test_every_bit_of_a_segment(path: Path) -> None:
-    """After the machine has started anew: the mark is gone, the records must speak for themselves."""
+def test_every_bit_of_a_segment_is_checked(path: Path) -> None:
+    """After a restart of the machine: the mark is gone, and only the records themselves can be checked."""
     write(path, PAYLOADS)
     (path / MARK_NAME).unlink()
     (segment,) = segments(path)
@@ -65,15 +65,15 @@ def test_every_bit_of_a_segment(path: Path) -> None:
             try:
                 with JournalWriter.open(path, SMALL) as journal:
                     assert journal.next_sequence <= len(PAYLOADS) + 1
-                    # only the last record can be taken for a torn tail: those before it are vouched for by the next
+                    # only the last record can pass for a torn tail: the next record confirms those before it
                     assert journal.next_sequence >= len(PAYLOADS)
             except JournalError:
-                assert segment.read_bytes() == damaged, "nothing is changed"
+                assert segment.read_bytes() == damaged, "no change"
             (path / MARK_NAME).unlink(missing_ok=True)
 
 
-def test_every_bit_of_a_segment_that_was_closed(path: Path) -> None:
-    """The mark says how many records there are: no damage can be taken for a torn tail."""
+def test_every_bit_of_a_closed_segment_is_checked(path: Path) -> None:
+    """The mark has the number of records: no damage can pass for a torn tail."""
     write(path, PAYLOADS)
     (segment,) = segments(path)
     good = segment.read_bytes()
@@ -89,7 +89,7 @@ def test_every_bit_of_a_segment_that_was_closed(path: Path) -> None:
         assert segment.read_bytes() == damaged
 
 
-def test_every_truncation(path: Path) -> None:
+def test_every_truncation_is_detected_or_removed_as_a_torn_tail(path: Path) -> None:
     write(path, PAYLOADS)
     (segment,) = segments(path)
     good = segment.read_bytes()
@@ -102,7 +102,7 @@ def test_every_truncation(path: Path) -> None:
         assert problems(path)
 
 
-def test_a_torn_tail_is_cut_exactly_after_the_last_good_record(path: Path) -> None:
+def test_a_torn_tail_is_truncated_exactly_after_the_last_valid_record(path: Path) -> None:
     write(path, PAYLOADS)
     (segment,) = segments(path)
     good = segment.read_bytes()
@@ -119,7 +119,7 @@ def test_a_torn_tail_is_cut_exactly_after_the_last_good_record(path: Path) -> No
     assert problems(path) == []
 
 
-def test_good_records_behind_a_hole_that_was_never_acknowledged_are_given_up(path: Path) -> None:
+def test_valid_records_after_an_unacknowledged_hole_are_dropped(path: Path) -> None:
     """One batch, written by the disk in another order: none of it was acknowledged."""
     write(path, PAYLOADS, per_commit=4)
     (segment,) = segments(path)
@@ -133,7 +133,7 @@ def test_good_records_behind_a_hole_that_was_never_acknowledged_are_given_up(pat
     assert segment.stat().st_size == SEGMENT_HEADER_SIZE
 
 
-def test_damage_to_acknowledged_records_is_never_cut_off(path: Path) -> None:
+def test_damage_to_acknowledged_records_is_never_removed_as_a_torn_tail(path: Path) -> None:
     write(path, PAYLOADS)
     (segment,) = segments(path)
     damaged = bytearray(segment.read_bytes())
@@ -148,20 +148,20 @@ def test_damage_to_acknowledged_records_is_never_cut_off(path: Path) -> None:
     assert "record 1 is damaged" in problems(path)[0]
 
 
-def test_what_a_killed_writer_left_in_memory_is_appended_again(path: Path) -> None:
-    """In the same run of the machine, only the mark says what is on the disk."""
+def test_records_that_a_killed_writer_left_in_the_page_cache_are_kept(path: Path) -> None:
+    """In the same boot of the machine, only the mark says which records are on the disk."""
     write(path, PAYLOADS, per_commit=4)
     expected = read(path)
     set_mark(path, 0, boot_id())
-    assert read(path) == [], "nothing is known to be on the disk"
+    assert read(path) == [], "no record is known to be on the disk"
     with JournalWriter.open(path, SMALL) as journal:
         assert journal.durable_sequence == 4
     assert read(path) == expected
     assert problems(path) == []
 
 
-def test_a_new_segment_ends_the_one_before(path: Path) -> None:
-    """Records that a killed writer left are superseded from where the new segment begins."""
+def test_a_new_segment_ends_the_previous_one(path: Path) -> None:
+    """Records that a killed writer left are superseded from the start of the new segment."""
     write(path, PAYLOADS[:2])
     set_mark(path, 1, boot_id())
     write(path, PAYLOADS[2:])
@@ -186,11 +186,11 @@ def test_a_missing_segment_is_a_gap(path: Path) -> None:
 
 
 @pytest.mark.spec("PROOF-1")
-def test_a_missing_first_segment_is_told_from_one_that_was_removed(path: Path) -> None:
+def test_a_missing_first_segment_is_distinguished_from_a_removed_one(path: Path) -> None:
     write(path, [bytes(1_000)] * 20)
     with JournalWriter.open(path, SMALL) as journal:
         journal.remove_before(segment_first(path, 2))
-    assert segment_first(path, 0) > 1, "segments were removed on purpose"
+    assert segment_first(path, 0) > 1, "segments were removed by retention"
     with JournalWriter.open(path, SMALL) as journal:
         assert journal.next_sequence == 21
     assert problems(path) == []
@@ -215,7 +215,7 @@ def test_the_first_segment_is_missing_from_a_journal_that_never_removed_one(path
     segments(path)[0].unlink()
     with pytest.raises(JournalCorruptError, match="is missing"):
         JournalWriter.open(path, SMALL)
-    (path / OLDEST_NAME).unlink()  # nobody knows any more whether it was removed on purpose
+    (path / OLDEST_NAME).unlink()  # it is no longer known whether retention removed it
     with pytest.raises(JournalCorruptError, match="is missing or damaged"):
         JournalWriter.open(path, SMALL)
     (problem,) = problems(path)
@@ -223,8 +223,8 @@ def test_the_first_segment_is_missing_from_a_journal_that_never_removed_one(path
 
 
 @pytest.mark.parametrize("slot", [0, 1])
-def test_a_torn_slot_of_the_oldest_record_leaves_the_other_one(path: Path, slot: int) -> None:
-    """A crash in the middle of a removal: what was noted is the oldest record before or after it."""
+def test_a_torn_slot_of_the_oldest_record_leaves_the_other_slot(path: Path, slot: int) -> None:
+    """A crash during a removal: the noted oldest record is the one before or after the removal."""
     write(path, [bytes(1_000)] * 20)
     before = [each.read_bytes() for each in segments(path)[:2]]
     names = segments(path)[:2]
@@ -242,7 +242,7 @@ def test_a_torn_slot_of_the_oldest_record_leaves_the_other_one(path: Path, slot:
 
 
 def test_segments_are_removed_on_a_disk_that_does_not_grow_a_file(path: Path) -> None:
-    """The note of the oldest record has its place from the beginning."""
+    """The note of the oldest record has preallocated space."""
     write(path, [bytes(1_000)] * 20)
     size = (path / OLDEST_NAME).stat().st_size
     with JournalWriter.open(path, SMALL) as journal:
@@ -298,7 +298,7 @@ def test_foreign_files_are_refused(path: Path, name: str, content: bytes) -> Non
     assert (path / name).read_bytes() == content
 
 
-def test_a_damaged_mark_is_done_without(path: Path) -> None:
+def test_a_damaged_mark_is_ignored(path: Path) -> None:
     write(path, PAYLOADS)
     expected = read(path)
     for content in (b"", b"x", bytes(64), bytes(1_000)):
@@ -309,7 +309,7 @@ def test_a_damaged_mark_is_done_without(path: Path) -> None:
 
 
 @pytest.mark.parametrize("durable", [0, 1, 99])
-def test_another_journals_mark_says_nothing(path: Path, durable: int) -> None:
+def test_the_mark_of_another_journal_is_ignored(path: Path, durable: int) -> None:
     write(path, PAYLOADS)
     expected = read(path)
     foreign = Mark(journal_id=b"another journal.", boot_id=boot_id(), durable=durable)
@@ -318,7 +318,7 @@ def test_another_journals_mark_says_nothing(path: Path, durable: int) -> None:
     assert problems(path) == []
 
 
-def test_a_reader_notices_that_its_journal_was_replaced(path: Path) -> None:
+def test_a_reader_detects_that_its_journal_was_replaced(path: Path) -> None:
     write(path, PAYLOADS)
     with JournalReader.open(path) as reader:
         assert len(list(reader.read())) == 4
@@ -328,7 +328,7 @@ def test_a_reader_notices_that_its_journal_was_replaced(path: Path) -> None:
             list(reader.read())
 
 
-def test_a_segment_that_begins_during_the_inspection_is_no_damage(path: Path) -> None:
+def test_a_segment_that_begins_during_the_inspection_is_not_damage(path: Path) -> None:
     with JournalWriter.open(path, SMALL) as journal:
 
         class Busy(Directory):
@@ -342,7 +342,7 @@ def test_a_segment_that_begins_during_the_inspection_is_no_damage(path: Path) ->
             assert [report.problem for report in inspect(Busy(path)) if report.problem] == []
 
 
-def test_segments_that_vanish_during_the_inspection_are_no_damage(path: Path) -> None:
+def test_segments_that_vanish_during_the_inspection_are_not_damage(path: Path) -> None:
     write(path, [bytes(3_000)] * 5)
 
     class Shrinking(Directory):
@@ -356,14 +356,14 @@ def test_segments_that_vanish_during_the_inspection_are_no_damage(path: Path) ->
     assert [(report.first_sequence, report.problem) for report in reports] == [(1, ""), (3, ""), (4, ""), (5, "")]
 
 
-def test_a_half_made_segment_is_swept_away(path: Path) -> None:
+def test_an_incomplete_segment_is_removed(path: Path) -> None:
     write(path, PAYLOADS)
     (path / f"{5:020}.journal.new").write_bytes(b"half")
     with JournalWriter.open(path, SMALL):
         assert not list(path.glob("*.new"))
 
 
-def test_a_directory_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     for call in (lambda: JournalWriter.open(tmp_path / "file"), lambda: JournalReader.open(tmp_path / "file")):
         with pytest.raises(JournalError, match="file"):

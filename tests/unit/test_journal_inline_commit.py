@@ -1,4 +1,4 @@
-"""Records that come one at a time: the segment in use is lent, and the core hears of all of them together."""
+"""Inline commit: the segment in use is lent to the caller, and the core gets all of its records in one event."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ from unit.journal_kit import read, segments
 from waiting import PATIENCE_SECONDS, wait_until
 
 PATIENT = JournalConfig(linger_us=1_000_000)
-"""Nothing is brought to the disk that nobody waits for."""
+"""Records without a waiter are not written."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def begun(path: Path, config: JournalConfig = PATIENT, counters: Counters | None = None) -> JournalWriter:
-    """A journal whose segment in use has room that is allocated ahead."""
+    """A journal whose segment in use has preallocated space."""
     journal = JournalWriter.open(path, config, counters=counters)
     for payload in (b"first", b"second"):
         journal.append(payload)
@@ -40,24 +40,24 @@ def begun(path: Path, config: JournalConfig = PATIENT, counters: Counters | None
 
 
 def alone(journal: JournalWriter, *payloads: bytes) -> list[bool]:
-    """Whether each is on the disk."""
+    """Per record, whether it is on the disk."""
     answers: list[bool] = []
 
     def work(writer: InlineWriter) -> None:
         answers.extend(writer.append(payload, 7) for payload in payloads)
 
-    assert journal.inline_commit(work) is not None, "there is something else to do"
+    assert journal.inline_commit(work) is not None, "other work is pending"
     return answers
 
 
 def payloads_of(path: Path) -> list[bytes]:
-    """Of all records, which are numbered without a gap."""
+    """All records, which are numbered without a gap."""
     records = read(path)
     assert [record.sequence for record in records] == list(range(1, len(records) + 1))
     return [record.payload for record in records]
 
 
-def test_records_of_both_ways_are_read_in_their_order(path: Path) -> None:
+def test_records_of_both_paths_are_read_in_order(path: Path) -> None:
     choice = random.Random(3)
     config = JournalConfig(segment_bytes=8_192, preallocate_bytes=2_000, linger_us=200)
     written: list[bytes] = []
@@ -82,13 +82,13 @@ def test_records_of_both_ways_are_read_in_their_order(path: Path) -> None:
     assert not any(report.problem for report in inspect(Directory(path)))
 
 
-def test_what_was_brought_alone_is_durable_and_known_to_be(path: Path) -> None:
+def test_lone_records_are_durable_and_reported_as_durable(path: Path) -> None:
     counters = Counters("journal")
     with begun(path, counters=counters) as journal:
         syncs = counters["syncs"]
         assert alone(journal, b"third", b"", b"fifth") == [True] * 3
         assert (journal.durable_sequence, journal.next_sequence) == (5, 6)
-        assert counters["syncs"] == syncs + 3, "each has its own"
+        assert counters["syncs"] == syncs + 3, "each has its own sync"
         assert counters["records_written"] == 5
         with JournalReader.open(path) as reader:
             assert [record.payload for record in reader.read()][2:] == [b"third", b"", b"fifth"]
@@ -98,25 +98,25 @@ def test_what_was_brought_alone_is_durable_and_known_to_be(path: Path) -> None:
     assert payloads_of(path) == [b"first", b"second", b"third", b"", b"fifth", b"sixth"]
 
 
-def test_each_record_says_that_the_one_before_is_on_the_disk(path: Path) -> None:
-    """So a damaged one is told from one that was never acknowledged, whatever the mark says."""
+def test_each_record_confirms_that_the_previous_one_is_on_the_disk(path: Path) -> None:
+    """So a damaged record is distinguished from one that was never acknowledged, whatever the mark says."""
     with begun(path) as journal:
         alone(journal, b"third", b"fourth")
     with JournalReader.open(path) as reader:
         assert reader.read_batch().rows["durable"].tolist() == [0, 1, 2, 3]
 
 
-def test_nobody_is_called_who_has_nothing_to_write(path: Path) -> None:
+def test_a_caller_without_a_record_is_not_called(path: Path) -> None:
     with begun(path) as journal:
         before = (journal._directory.read_mark(), journal.next_sequence)
         assert journal.inline_commit(lambda writer: None) == 2
         assert (journal._directory.read_mark(), journal.next_sequence) == before
 
 
-def test_without_room_in_the_segment_the_next_commit_makes_another(path: Path) -> None:
+def test_without_space_in_the_segment_the_next_commit_creates_another(path: Path) -> None:
     with begun(path, JournalConfig(segment_bytes=4_096, linger_us=1_000_000)) as journal:
         answers = alone(journal, *[bytes(500)] * 10, b"little")
-        assert answers == [True] * 7 + [False] * 3 + [True], "what fits goes on"
+        assert answers == [True] * 7 + [False] * 3 + [True], "a record that fits is written"
         journal.append(bytes(500))
         assert journal.commit() == 11
         assert [int(segment.stem) for segment in segments(path)] == [1, 11]
@@ -128,7 +128,7 @@ def test_without_room_in_the_segment_the_next_commit_makes_another(path: Path) -
     assert not any(report.problem for report in inspect(Directory(path)))
 
 
-def test_without_room_that_is_allocated_the_next_write_allocates_more(path: Path) -> None:
+def test_without_preallocated_space_the_next_write_allocates_more(path: Path) -> None:
     with begun(path, JournalConfig(preallocate_bytes=1_000, linger_us=1_000_000)) as journal:
         assert alone(journal, *[bytes(400)] * 3) == [True, True, False]
         journal.append(bytes(400))
@@ -138,7 +138,7 @@ def test_without_room_that_is_allocated_the_next_write_allocates_more(path: Path
     assert len(payloads_of(path)) == 7
 
 
-def test_a_journal_that_allocates_nothing_is_written_to_the_segments_end(path: Path) -> None:
+def test_a_journal_without_preallocation_is_written_to_the_segments_end(path: Path) -> None:
     with begun(path, JournalConfig(segment_bytes=4_096, preallocate_bytes=0, linger_us=1_000_000)) as journal:
         assert alone(journal, *[bytes(1_000)] * 4) == [True] * 3 + [False]
         journal.append(bytes(1_000))
@@ -148,7 +148,7 @@ def test_a_journal_that_allocates_nothing_is_written_to_the_segments_end(path: P
     assert len(payloads_of(path)) == 7
 
 
-def test_a_payload_that_is_too_large_is_refused_by_whoever_appends_it(path: Path) -> None:
+def test_an_oversized_payload_is_refused_in_the_caller(path: Path) -> None:
     config = JournalConfig(segment_bytes=64 * 2**20, preallocate_bytes=32 * 2**20, linger_us=1_000_000)
     with begun(path, config) as journal:
 
@@ -161,7 +161,7 @@ def test_a_payload_that_is_too_large_is_refused_by_whoever_appends_it(path: Path
     assert payloads_of(path) == [b"first", b"second", b"x"]
 
 
-def test_whoever_keeps_what_was_lent_writes_nothing_more(path: Path) -> None:
+def test_after_its_turn_a_caller_writes_nothing_more(path: Path) -> None:
     kept: list[InlineWriter] = []
     with begun(path) as journal:
         assert journal.inline_commit(kept.append) == 2
@@ -171,7 +171,7 @@ def test_whoever_keeps_what_was_lent_writes_nothing_more(path: Path) -> None:
     assert payloads_of(path) == [b"first", b"second", b"third"]
 
 
-def test_an_error_of_whoever_writes_keeps_what_is_written(path: Path) -> None:
+def test_an_error_of_the_caller_keeps_the_records_that_are_written(path: Path) -> None:
     with begun(path) as journal:
 
         def work(writer: InlineWriter) -> None:
@@ -187,14 +187,16 @@ def test_an_error_of_whoever_writes_keeps_what_is_written(path: Path) -> None:
     assert payloads_of(path) == [b"first", b"second", b"third", b"fourth", b"fifth"]
 
 
-# Whether there is something else to do
+# Other pending work
 
 
 def refused(writer: InlineWriter) -> None:
     pytest.fail("the journal is lent")
 
 
-def test_nothing_is_lent_while_something_is_appended_or_under_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_journal_is_not_lent_while_records_are_appended_or_under_way(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     is_syncing, may_sync = threading.Event(), threading.Event()
     sync = WritableDirectory.sync
 
@@ -203,12 +205,10 @@ def test_nothing_is_lent_while_something_is_appended_or_under_way(path: Path, mo
         assert may_sync.wait(PATIENCE_SECONDS)
         sync(self, first_sequence)
 
-    monkeypatch.setattr(
-        Journal, "next_deadline_ns", lambda _: None
-    )  # nothing is committed unless somebody waits for it
+    monkeypatch.setattr(Journal, "next_deadline_ns", lambda _: None)  # no commit without a waiter
     with begun(path) as journal, ThreadPoolExecutor() as threads:
         journal.append(b"third")
-        assert journal.inline_commit(refused) is None, "it would get before that"
+        assert journal.inline_commit(refused) is None, "it would overtake that record"
         monkeypatch.setattr(WritableDirectory, "sync", wait_and_sync)
         committed = threads.submit(journal.commit)
         assert is_syncing.wait(PATIENCE_SECONDS)
@@ -219,17 +219,17 @@ def test_nothing_is_lent_while_something_is_appended_or_under_way(path: Path, mo
     assert payloads_of(path)[2:] == [b"third", b"fourth"]
 
 
-def test_a_journal_without_a_segment_or_closed_is_not_lent(path: Path) -> None:
+def test_a_journal_without_a_segment_or_a_closed_one_is_not_lent(path: Path) -> None:
     with JournalWriter.open(path) as journal:
         assert journal.inline_commit(refused) is None
         journal.append(b"x")
     assert journal.inline_commit(refused) is None
     with JournalWriter.open(path) as journal:
-        assert alone(journal, b"y") == [False], "what is there has its length, and no more"
+        assert alone(journal, b"y") == [False], "the file has exactly the length of its records"
     assert payloads_of(path) == [b"x"]
 
 
-def test_a_journal_that_is_full_is_not_lent_until_it_goes_on(path: Path) -> None:
+def test_a_full_journal_is_not_lent_until_it_continues(path: Path) -> None:
     with begun(path, JournalConfig(retry_ms=10, linger_us=1_000_000)) as journal:
         with broken_disk(journal, FULL):
             assert alone(journal, b"third") == [False]
@@ -241,12 +241,12 @@ def test_a_journal_that_is_full_is_not_lent_until_it_goes_on(path: Path) -> None
 # The disk fails
 
 
-def test_a_record_that_finds_the_disk_full_waits_for_room_at_its_place(path: Path) -> None:
+def test_a_record_that_finds_the_disk_full_waits_for_space_at_its_position(path: Path) -> None:
     counters = Counters("journal")
     with begun(path, JournalConfig(retry_ms=10, linger_us=1_000_000), counters) as journal:
         assert alone(journal, b"third") == [True]
         with broken_disk(journal, FULL):
-            assert alone(journal, b"fourth", b"fifth") == [False, False], "nothing gets past it"
+            assert alone(journal, b"fourth", b"fifth") == [False, False], "no record overtakes it"
             assert (journal.durable_sequence, journal.next_sequence) == (3, 5)
             assert len(read(path)) == 3
             with pytest.raises(JournalFullError):
@@ -267,7 +267,7 @@ def test_a_record_that_finds_the_disk_full_waits_for_room_at_its_place(path: Pat
 def test_after_a_failed_sync_or_write_the_record_goes_to_a_new_segment(
     path: Path, device: str, flags: int, cause: str
 ) -> None:
-    """The null device takes what is written, and cannot be synced; a file that is open for reading takes nothing."""
+    """The null device accepts writes but cannot be synced; a file that is open for reading accepts no writes."""
     counters = Counters("journal")
     with begun(path, counters=counters) as journal:
         assert alone(journal, b"third") == [True]
@@ -283,7 +283,7 @@ def test_after_a_failed_sync_or_write_the_record_goes_to_a_new_segment(
     assert not any(report.problem for report in inspect(Directory(path)))
 
 
-def test_a_disk_that_fails_for_good_ends_the_journal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_permanently_ends_the_journal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "failed")
 
@@ -302,15 +302,15 @@ def test_a_disk_that_fails_for_good_ends_the_journal(path: Path, monkeypatch: py
     assert payloads_of(path) == [b"first", b"second", b"third again"]
 
 
-def test_the_writers_thread_goes_on_with_a_record_that_failed(path: Path) -> None:
-    """Nobody commits it."""
+def test_the_writers_thread_continues_with_a_failed_record(path: Path) -> None:
+    """No caller commits it."""
     with begun(path) as journal, broken_disk(journal, UNSYNCED):
         assert alone(journal, b"third") == [False]
         wait_until(lambda: journal.durable_sequence == 3)
     assert payloads_of(path)[2:] == [b"third"]
 
 
-# Others meanwhile
+# Concurrent threads
 
 
 def test_appends_of_other_threads_wait_and_are_not_lost(path: Path) -> None:
@@ -349,7 +349,7 @@ def test_appends_of_other_threads_wait_and_are_not_lost(path: Path) -> None:
     assert counts[1] == counts[2] == rounds
 
 
-def test_an_append_waits_until_the_journal_is_given_back(path: Path) -> None:
+def test_an_append_waits_until_the_journal_is_returned(path: Path) -> None:
     with begun(path) as journal, ThreadPoolExecutor() as threads:
 
         def work(writer: InlineWriter) -> None:
@@ -363,7 +363,7 @@ def test_an_append_waits_until_the_journal_is_given_back(path: Path) -> None:
     assert payloads_of(path)[2:] == [b"third", b"fourth", b"other"]
 
 
-def test_retention_goes_on(path: Path) -> None:
+def test_retention_continues(path: Path) -> None:
     config = JournalConfig(segment_bytes=4_096, retention_bytes=9_000, preallocate_bytes=4_096)
     with begun(path, config) as journal:
         for number in range(3, 201):
@@ -393,8 +393,10 @@ def test_segments_are_removed_while_records_come_alone(path: Path) -> None:
         assert [record.sequence for record in reader.read(from_sequence=10)] == [10, 11, 12]
 
 
-def test_an_interrupt_before_the_core_has_heard_ends_the_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C: else the next record would take the number, and the place, of one that is on the disk."""
+def test_an_interrupt_before_the_core_has_the_result_ends_the_writer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C: otherwise the next record would get the number and the position of a record that is on the disk."""
     journal = begun(path)
 
     def interrupted(self: WritableDirectory, written: InlineWriter) -> InlineDone:

@@ -1,4 +1,4 @@
-"""The kernels: records into bytes and back."""
+"""The kernels that encode and decode records."""
 
 import gc
 import random
@@ -34,7 +34,7 @@ def rows(count: int) -> "numpy.ndarray[tuple[int], numpy.dtype[numpy.void]]":
     return numpy.zeros(count, RECORD_DTYPE)
 
 
-def test_records_come_back() -> None:
+def test_records_are_decoded_unchanged() -> None:
     payloads = [b"", b"a", b"12345678", bytes(1_000)]
     data, found = sealed(payloads, first=10, durable=9), rows(10)
     assert scan(data, NONCE, 10, found) == (4, len(data), STOP_SHORT)
@@ -44,7 +44,7 @@ def test_records_come_back() -> None:
     assert set(found[:4]["durable"].tolist()) == {9}
 
 
-def test_a_scan_stops_where_there_is_no_room_and_goes_on_there() -> None:
+def test_a_scan_stops_when_its_output_is_full_and_continues_there() -> None:
     data = sealed([b"x"] * 5)
     count, at, stop = scan(data, NONCE, 1, rows(3))
     assert (count, stop) == (3, STOP_ROWS)
@@ -54,11 +54,11 @@ def test_a_scan_stops_where_there_is_no_room_and_goes_on_there() -> None:
 @pytest.mark.parametrize(
     ("nonce", "sequence", "expected"), [(NONCE, 2, STOP_INVALID), (NONCE + 1, 1, STOP_INVALID), (NONCE, 1, STOP_SHORT)]
 )
-def test_another_segments_records_are_not_taken(nonce: int, sequence: int, expected: int) -> None:
+def test_records_of_another_segment_are_not_accepted(nonce: int, sequence: int, expected: int) -> None:
     assert scan(sealed([b"x"]), nonce, sequence, rows(9))[2] == expected
 
 
-def test_every_truncation_gives_only_whole_records() -> None:
+def test_every_truncation_gives_only_complete_records() -> None:
     payloads = [b"abc", b"", bytes(50)]
     data = sealed(payloads)
     for size in range(len(data)):
@@ -69,12 +69,12 @@ def test_every_truncation_gives_only_whole_records() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, JOURNAL_PAYLOAD_SIZE_MAX + 33, 2**32 - 1])
-def test_sizes_that_cannot_be(size: int) -> None:
+def test_impossible_sizes_are_refused(size: int) -> None:
     data = size.to_bytes(4, "little") + sealed([b"x"])[4:]
     assert scan(data, NONCE, 1, rows(1)) == (0, 0, STOP_INVALID)
 
 
-def test_a_later_record_is_found_wherever_it_is() -> None:
+def test_a_later_record_is_found_at_any_position() -> None:
     good = sealed([b"later"], first=7, durable=5)
     noise = random.Random(1).randbytes(8 * 40)
     assert find_record(noise + good + noise, NONCE, 3) == (len(noise), 7, 5)
@@ -83,10 +83,10 @@ def test_a_later_record_is_found_wherever_it_is() -> None:
     assert find_record(noise + good, NONCE, 3, len(noise) + 8) is None
     assert find_record(b"", NONCE, 0) is None
     assert find_record(bytes(1_000), NONCE, 0) is None
-    assert find_record(bytes(32) + good, NONCE, 5) is None, "two records do not fit in front of it"
+    assert find_record(bytes(32) + good, NONCE, 5) is None, "two records do not fit before it"
 
 
-def test_packed_payloads() -> None:
+def test_packed_payloads_are_written_as_records() -> None:
     data = numpy.frombuffer(b"onetwothree", numpy.uint8)
     records = RecordBuffer(1)
     places = numpy.array([3, 0, 6, 11], numpy.uint32), numpy.array([3, 3, 5, 0], numpy.uint32)
@@ -113,7 +113,7 @@ def test_packed_arrays_that_differ_in_length_are_refused() -> None:
         RecordBuffer(1).append_rows(b"x", one, two, numpy.zeros(1, numpy.int64))
 
 
-def test_a_payload_has_a_bound() -> None:
+def test_a_payload_has_a_maximum_size() -> None:
     records = RecordBuffer(1)
     with pytest.raises(LimitError):
         records.append(bytes(JOURNAL_PAYLOAD_SIZE_MAX + 1), 0)
@@ -121,7 +121,7 @@ def test_a_payload_has_a_bound() -> None:
     assert records.size == JOURNAL_PAYLOAD_SIZE_MAX + RECORD_HEADER_SIZE
 
 
-def test_records_that_are_being_written_cannot_change() -> None:
+def test_records_that_are_being_written_are_locked() -> None:
     records = RecordBuffer(1)
     records.append(b"x", 0)
     with memoryview(records) as view:
@@ -132,7 +132,7 @@ def test_records_that_are_being_written_cannot_change() -> None:
     records.append(b"y", 0)
 
 
-def test_a_buffer_is_used_again() -> None:
+def test_a_buffer_is_reused() -> None:
     records = RecordBuffer(1)
     records.append(b"x" * 100, 0)
     records.clear(51)
@@ -142,7 +142,7 @@ def test_a_buffer_is_used_again() -> None:
     gc.collect()
 
 
-def test_what_is_no_buffer_is_refused() -> None:
+def test_unsuitable_buffers_are_refused() -> None:
     records = RecordBuffer(1)
     for payload in ("text", 7, None, numpy.zeros((2, 2))[:, 0]):
         with pytest.raises((TypeError, ValueError, BufferError)):

@@ -1,4 +1,4 @@
-"""The writer between threads: closing, interrupts, and what the writer's own thread has to see to."""
+"""The writer between threads: closing, interrupts, and duties of the writer's own thread."""
 
 import errno
 import threading
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], None]) -> None:
-    """Do something each time before the disk does `name`."""
+    """Call the function each time before the disk does `name`."""
     original = getattr(WritableDirectory, name)
 
     def replacement(self: WritableDirectory, *arguments: Any) -> None:
@@ -39,12 +39,12 @@ def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], None
 
 @pytest.fixture
 def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer's thread never looks by itself whether there is something to do."""
+    """The writer's thread never checks by itself whether work is pending."""
     monkeypatch.setattr("penstock.journal.live.driver.IDLE_ROUNDS", -1)
 
 
 def begun(path: Path, config: JournalConfig | None = None) -> JournalWriter:
-    """A journal whose first segment is made, so that the next record is written into it and synced."""
+    """A journal whose first segment exists, so that the next record is written into it and synced."""
     journal = JournalWriter.open(path, config)
     journal.append(b"first")
     journal.commit()
@@ -52,7 +52,7 @@ def begun(path: Path, config: JournalConfig | None = None) -> JournalWriter:
 
 
 def append_asleep(journal: JournalWriter) -> None:
-    """Append a record and let the writer's thread go to sleep again: what follows is the caller's to do."""
+    """Append a record and let the writer's thread sleep again: all further work is the caller's."""
     journal.append(b"x")
     wait_until(lambda: journal._is_asleep)
 
@@ -63,7 +63,7 @@ def once(action: Callable[[], None]) -> Callable[[], None]:
 
 
 def append_until_refused(journal: JournalWriter) -> int:
-    """Returns the last record that was taken."""
+    """Append records until one is refused; return the last accepted record."""
     end = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < end:
         try:
@@ -73,7 +73,7 @@ def append_until_refused(journal: JournalWriter) -> int:
     pytest.fail("appends are taken while the journal closes")
 
 
-def test_closing_refuses_appends_and_brings_the_others_to_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_refuses_appends_and_syncs_accepted_records(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = begun(path)
     is_syncing, may_sync = threading.Event(), threading.Event()
 
@@ -94,7 +94,7 @@ def test_closing_refuses_appends_and_brings_the_others_to_the_disk(path: Path, m
     assert len(read(path)) == last
 
 
-def test_a_closed_writer_leaves_the_files_to_the_next(path: Path) -> None:
+def test_a_closed_writer_releases_the_files_to_the_next_one(path: Path) -> None:
     old = JournalWriter.open(path, SMALL)
     old.append(b"one")
     old.close()
@@ -117,7 +117,7 @@ def test_a_closed_directory_opens_nothing(path: Path) -> None:
         directory.write(1, 64, b"over it")
 
 
-def test_closing_on_a_full_disk_ends_those_who_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_on_a_full_disk_ends_waiting_callers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = JournalWriter.open(path, JournalConfig(retry_ms=3_600_000))
 
     def fail() -> None:
@@ -136,7 +136,7 @@ def test_closing_on_a_full_disk_ends_those_who_wait(path: Path, monkeypatch: pyt
     JournalWriter.open(path).close()
 
 
-def test_a_distant_expiry_does_not_keep_records_from_the_disk(path: Path) -> None:
+def test_a_distant_retention_deadline_does_not_delay_records(path: Path) -> None:
     config = JournalConfig(segment_bytes=4_096, retention_seconds=3_600)
     with JournalWriter.open(path, config) as journal:
         for _ in range(3):
@@ -150,7 +150,7 @@ def test_a_distant_expiry_does_not_keep_records_from_the_disk(path: Path) -> Non
 
 
 @pytest.mark.usefixtures("sleepy")
-def test_a_full_disk_that_a_commit_found_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_found_by_a_commit_is_retried(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with begun(path, JournalConfig(retry_ms=1, linger_us=1_000_000)) as journal:
 
         def fail() -> None:
@@ -181,7 +181,7 @@ def test_an_interrupted_commit_is_finished_by_the_writers_thread(path: Path, mon
 
 
 class InterruptedLock:
-    """Whoever waits for it is interrupted, once."""
+    """The waiting caller is interrupted, once."""
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock
@@ -204,7 +204,7 @@ class InterruptedLock:
 
 
 @pytest.mark.usefixtures("sleepy")
-def test_an_interrupt_while_the_lock_is_taken_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_the_lock_is_acquired_again_is_safe(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with begun(path, JournalConfig(linger_us=1_000_000)) as journal:
         lock = journal._lock = InterruptedLock(journal._lock)  # type: ignore[assignment]
         wait_until(lambda: journal._is_asleep)
@@ -217,14 +217,14 @@ def test_an_interrupt_while_the_lock_is_taken_again(path: Path, monkeypatch: pyt
         append_asleep(journal)
         with pytest.raises(KeyboardInterrupt):
             journal.commit()
-        assert journal.durable_sequence == 2, "the sync was done, and its end is known"
+        assert journal.durable_sequence == 2, "the sync was done, and its result is known"
         journal.append(b"y")
         assert journal.commit() == 3
     assert len(read(path)) == 3
 
 
 def test_an_interrupt_in_the_middle_of_a_decision_ends_the_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows what the core has noted and what not: nothing is written on that ground."""
+    """The state of the core is unknown: nothing is written on that basis."""
     journal = begun(path)
     original = Journal.handle
 

@@ -29,7 +29,7 @@ def told() -> Authentication:
 
 
 def answered(path: Path, clock: SetClock) -> ReceivingLease:
-    """The lease of a node that has just got an answer, and has stored it."""
+    """The lease of a node that has just received an answer and stored it."""
     lease = ReceivingLease(clock)
     state = AuthenticationState(path, lambda scopes: None, lease)
     state.renew([told()])
@@ -45,7 +45,7 @@ def restarted(path: Path, clock: SetClock | None) -> ReceivingLease:
 
 @pytest.mark.spec("AUTH-6")
 @pytest.mark.parametrize("in_batch", [False, True])
-def test_authentic_packets_are_dropped_and_counted_while_the_lease_has_ended(in_batch: bool) -> None:
+def test_authentic_packets_are_dropped_and_counted_after_the_lease_has_ended(in_batch: bool) -> None:
     clock = SetClock()
     lease = ReceivingLease(clock)
     receiver = Receiver(ReceiverConfig(), NoRandomness(), authenticator=Authenticator([scope()], lease=lease.flag))
@@ -83,7 +83,7 @@ def test_authentic_packets_are_dropped_and_counted_while_the_lease_has_ended(in_
 
 
 @pytest.mark.spec("AUTH-6")
-def test_the_end_of_receiving_is_logged_at_half_time_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_the_lease_is_logged_at_half_time_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     clock = SetClock()
     lease = ReceivingLease(clock, filter="f")
@@ -103,7 +103,7 @@ def test_the_end_of_receiving_is_logged_at_half_time_and_at_the_end(caplog: pyte
     assert caplog.messages == ["receiving_lease_ends_soon", "receiving_lease_ended", "receiving_lease_renewed"]
 
 
-def test_an_answer_with_some_of_the_keys_begins_a_lease_and_does_not_renew_it() -> None:
+def test_an_answer_with_some_of_the_keys_starts_a_lease_and_does_not_renew_it() -> None:
     clock = SetClock()
     lease = ReceivingLease(clock)
     lease.begin(clock.ns, LEASE_S)
@@ -112,7 +112,7 @@ def test_an_answer_with_some_of_the_keys_begins_a_lease_and_does_not_renew_it() 
     assert lease.left_s == 1
 
 
-def test_events_are_requested_often_enough_for_a_short_lease() -> None:
+def test_the_poll_interval_is_shorter_than_a_short_lease() -> None:
     lease = ReceivingLease(SetClock())
     assert lease.events_wait_s == EVENTS_WAIT_SECONDS
     lease.renew(lease.now_ns(), 2.0)

@@ -1,4 +1,4 @@
-"""The short ways between the middleware's cores and their transports."""
+"""The direct paths between the middleware's cores and their transports."""
 
 import os
 import threading
@@ -8,7 +8,7 @@ from penstock.net._burst import Turn
 THREADS, ROUNDS = 6, 500
 
 
-def test_a_turn_is_had_by_one_thread_at_a_time() -> None:
+def test_one_thread_at_a_time_has_a_turn() -> None:
     turn, inside, most, count = Turn(), 0, 0, 0
 
     def work() -> None:
@@ -18,7 +18,7 @@ def test_a_turn_is_had_by_one_thread_at_a_time() -> None:
                 inside += 1
                 most = max(most, inside)
                 before = count
-                os.sched_yield()  # others run, and want it too
+                os.sched_yield()  # other threads compete for the turn
                 count = before + 1
                 inside -= 1
 
@@ -30,7 +30,7 @@ def test_a_turn_is_had_by_one_thread_at_a_time() -> None:
     assert (most, count) == (1, THREADS * ROUNDS)
 
 
-def test_a_turn_is_given_back_after_an_error() -> None:
+def test_a_turn_is_released_after_an_error() -> None:
     turn = Turn()
     try:
         with turn:

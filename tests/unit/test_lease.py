@@ -1,4 +1,4 @@
-"""The lease by hand: what a voter grants and remembers, and when a router holds it (REPL-14)."""
+"""The lease by hand: what a voter grants and stores, and when a router holds the lease (REPL-14)."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ class Even:
 
 
 def granted(voter: LeaseVoter, name: str, ask: Ask, now_ns: int) -> bool:
-    """Asks, and answers for the disk."""
+    """Answers the voter's writes for the disk."""
     told = voter.handle(Heard(name, ask), now_ns)
     if isinstance(told[0], Keep):
         told = voter.handle(Kept(), now_ns)
@@ -50,7 +50,7 @@ def granted(voter: LeaseVoter, name: str, ask: Ask, now_ns: int) -> bool:
     return isinstance(told[0].message, Granted)
 
 
-def test_a_voter_grants_nothing_for_one_lease_after_it_started_except_to_the_last_holder() -> None:
+def test_a_voter_that_just_started_grants_only_to_the_last_holder_for_one_lease() -> None:
     voter = LeaseVoter(CONFIG, Memory(3, "a"), 0)
     assert voter.handle(Heard("b", Ask(4, 1)), LEASE_NS - 1) == [Tell("b", Denied(3, 1, "held"))]
     assert granted(voter, "a", Ask(3, 9), LEASE_NS - 1)
@@ -59,7 +59,7 @@ def test_a_voter_grants_nothing_for_one_lease_after_it_started_except_to_the_las
     assert voter.memory == Memory(4, "b")
 
 
-def test_a_voter_grants_when_its_memory_is_on_the_disk_and_not_before() -> None:
+def test_a_voter_grants_only_when_its_promise_is_on_the_disk() -> None:
     voter = LeaseVoter(CONFIG, Memory(), -LEASE_NS)
     assert voter.handle(Heard("a", Ask(1, 1)), 0) == [Keep(Memory(1, "a"))]
     assert voter.handle(Heard("a", Ask(1, 2)), 1) == [Tell("a", Denied(0, 2, "busy"))]
@@ -67,14 +67,14 @@ def test_a_voter_grants_when_its_memory_is_on_the_disk_and_not_before() -> None:
     assert voter.handle(Heard("a", Ask(1, 3)), 6) == [Tell("a", Granted(1, 3, 0, False))]
 
 
-def test_only_the_first_router_begins_a_new_pair() -> None:
+def test_only_the_first_router_starts_a_new_pair() -> None:
     voter = LeaseVoter(CONFIG, Memory(), -LEASE_NS)
     assert voter.handle(Heard("b", Ask(1, 1)), 0) == [Tell("b", Denied(0, 1, "first"))]
     assert voter.handle(Heard("x", Ask(1, 1)), 0) == []
 
 
 def test_the_second_router_takes_over_from_the_very_first_epoch() -> None:
-    """What it claims when it has heard of the first one is above what it would claim of a new pair."""
+    """Having heard of the first router, it claims an epoch above the one it would claim for a new pair."""
     voter = LeaseVoter(CONFIG, Memory(1, "a"), 0)
     keeper = LeaseKeeper(CONFIG, "b", Memory(), Even(), 0)
     keeper.handle(Fit(True), 0)
@@ -96,8 +96,8 @@ def test_the_second_router_takes_over_from_the_very_first_epoch() -> None:
     assert held == [LeaseAcquired(4)]
 
 
-def test_a_voter_that_is_still_bound_to_a_holder_that_is_gone_is_asked_again_soon() -> None:
-    """Voters are free within moments of each other; each time in vain it is asked less often."""
+def test_a_voter_bound_to_a_lost_holder_is_asked_again_soon() -> None:
+    """All voters become free at about the same time; failed requests have growing pauses."""
     keeper = LeaseKeeper(CONFIG, "b", Memory(4, "a"), Even(), 0)
     keeper.handle(Fit(True), 0)
     assert keeper.next_deadline_ns() == LEASE_NS, "its own voter is bound until then"
@@ -114,8 +114,8 @@ def test_a_voter_that_is_still_bound_to_a_holder_that_is_gone_is_asked_again_soo
     assert waits[4] == waits[5] == LEASE_NS // 3 + LEASE_NS // 3 // 2, "as often as without an answer"
 
 
-def test_a_holder_that_restarts_asks_as_soon_as_it_reaches_a_voter_and_gets_the_lease_back() -> None:
-    """Its first question was dropped, because nobody was connected; the voters are still bound to it."""
+def test_a_restarted_holder_asks_as_soon_as_it_reaches_a_voter_and_regains_the_lease() -> None:
+    """Its first request was dropped, because no voter was connected; the voters are still bound to it."""
     keeper = LeaseKeeper(CONFIG, "a", Memory(3, "a"), Even(), 0)
     voter = LeaseVoter(CONFIG, Memory(3, "a"), 0)
     assert Tell("w", Ask(5, 1)) in keeper.handle(Fit(True), 0)
@@ -126,7 +126,7 @@ def test_a_holder_that_restarts_asks_as_soon_as_it_reaches_a_voter_and_gets_the_
     assert LeaseAcquired(5) in keeper.handle(Kept(), 3)
 
 
-def test_a_router_that_is_not_fit_asks_nobody_whom_it_reaches() -> None:
+def test_an_unfit_router_sends_no_request_to_voters_that_it_reaches() -> None:
     keeper = LeaseKeeper(CONFIG, "a", Memory(3, "a"), Even(), 0)
     assert keeper.handle(Reached("w"), 1) == []
     bound = LeaseKeeper(CONFIG, "b", Memory(3, "a"), Even(), 0)
@@ -134,20 +134,20 @@ def test_a_router_that_is_not_fit_asks_nobody_whom_it_reaches() -> None:
     assert bound.handle(Reached("w"), 1) == [], "its own voter is bound to the other router"
 
 
-def test_a_note_that_comes_late_changes_nothing() -> None:
+def test_a_late_note_changes_nothing() -> None:
     voter = LeaseVoter(CONFIG, Memory(2, "a"), 0)
     assert granted(voter, "a", Ask(2, 3, note=3, is_degraded=True), 1)
     assert granted(voter, "a", Ask(2, 2, note=2, is_degraded=False), 2)
     assert voter.memory == Memory(2, "a", "a", 3)
     assert not granted(voter, "b", Ask(3, 1), 3 * LEASE_NS)
     assert granted(voter, "b", Ask(3, 2, is_forced=True), 3 * LEASE_NS)
-    assert voter.memory.degraded == "a", "a claim strikes nothing off"
+    assert voter.memory.degraded == "a", "a claim does not withdraw a degradation"
     assert granted(voter, "b", Ask(3, 3, note=1, is_forced=True), 3 * LEASE_NS)
     assert voter.memory == Memory(3, "b", "", 1)
 
 
 def holder(now_ns: int = 0) -> LeaseKeeper:
-    """Router a with epoch 5, which it asked for at `now_ns`."""
+    """Router a with epoch 5, requested at `now_ns`."""
     keeper = LeaseKeeper(CONFIG, "a", Memory(4, "a"), Even(), now_ns)
     told = keeper.handle(Fit(True), now_ns)
     assert told == [Tell("b", Ask(5, 1)), Tell("w", Ask(5, 1))]
@@ -157,15 +157,15 @@ def holder(now_ns: int = 0) -> LeaseKeeper:
     return keeper
 
 
-def test_a_holder_counts_from_when_it_asked_and_a_little_less_than_the_promise() -> None:
+def test_a_holder_counts_from_its_request_and_for_less_than_the_promise() -> None:
     keeper = holder()
     assert keeper.until_ns == CONFIG.holding_ns < LEASE_NS
     assert keeper.holds(CONFIG.holding_ns - 1)
-    assert not keeper.holds(CONFIG.holding_ns), "also when nobody has told it the time"
+    assert not keeper.holds(CONFIG.holding_ns), "also without a Tick"
     assert LeaseLost(5) in keeper.handle(Tick(), CONFIG.holding_ns)
 
 
-def test_a_router_that_lost_the_lease_comes_back_under_another_epoch() -> None:
+def test_a_router_that_lost_the_lease_returns_with_another_epoch() -> None:
     keeper = holder()
     keeper.handle(Tick(), CONFIG.holding_ns)
     late = keeper.handle(Heard("w", Granted(5, 2, 0, False)), CONFIG.holding_ns + 1)
@@ -178,8 +178,8 @@ def test_a_router_that_lost_the_lease_comes_back_under_another_epoch() -> None:
 
 @pytest.mark.spec("REPL-10", "REPL-14")
 @pytest.mark.parametrize("is_granted", [False, True])
-def test_a_router_that_is_not_fit_any_more_does_not_get_what_it_asked_for_before(is_granted: bool) -> None:
-    """It has begun to catch up with the other one, and could have half of a transaction."""
+def test_a_router_that_became_unfit_ignores_grants_of_earlier_requests(is_granted: bool) -> None:
+    """The router has started to catch up with the other one, and may have half of a transaction."""
     keeper = LeaseKeeper(CONFIG, "a", Memory(4, "a"), Even(), 0)
     assert Tell("w", Ask(5, 1)) in keeper.handle(Fit(True), 0)
     vote = Heard("w", Granted(5, 1, 0, False))
@@ -192,11 +192,11 @@ def test_a_router_that_is_not_fit_any_more_does_not_get_what_it_asked_for_before
     later_ns = 2 * LEASE_NS
     asked = keeper.handle(Fit(True), later_ns)
     assert [each.message.round for each in asked if isinstance(each, Tell) and isinstance(each.message, Ask)] == [2, 2]
-    assert keeper.handle(vote, later_ns + 1) == [], "it is a vote for what was asked for then"
+    assert keeper.handle(vote, later_ns + 1) == [], "the vote is for the earlier request"
 
 
 @pytest.mark.spec("REPL-14")
-def test_what_an_operator_forces_is_asked_for_though_the_router_is_not_fit() -> None:
+def test_a_forced_request_is_sent_by_an_unfit_router() -> None:
     keeper = LeaseKeeper(CONFIG, "a", Memory(4, "a"), Even(), 0)
     assert Tell("w", Ask(5, 1, is_forced=True)) in keeper.handle(Force(), 0)
     keeper.handle(Fit(False), 10)
@@ -204,7 +204,7 @@ def test_what_an_operator_forces_is_asked_for_though_the_router_is_not_fit() -> 
     assert LeaseAcquired(5) in keeper.handle(Kept(), 30)
 
 
-def test_degraded_is_noted_when_two_voters_have_it_on_their_disks() -> None:
+def test_a_degradation_is_recorded_when_two_voters_have_it_on_their_disks() -> None:
     keeper = holder()
     told = keeper.handle(NoteDegraded(True), NS_PER_MS)
     assert Keep(Memory(5, "a", "a", 1)) in told
@@ -213,7 +213,7 @@ def test_degraded_is_noted_when_two_voters_have_it_on_their_disks() -> None:
     assert keeper.handle(Heard("b", Granted(5, 3, 1, True)), 3 * NS_PER_MS) == [DegradedNoted(5, True)]
 
 
-def test_a_released_lease_is_free_at_once_and_not_asked_for_again_for_two_leases() -> None:
+def test_a_released_lease_is_free_at_once_and_not_requested_again_for_two_leases() -> None:
     keeper = holder()
     told = keeper.handle(Release(), 50)
     assert told == [LeaseLost(5), Tell("b", Released(5)), Tell("w", Released(5))]
@@ -222,7 +222,7 @@ def test_a_released_lease_is_free_at_once_and_not_asked_for_again_for_two_leases
     assert answer == [Keep(Memory(7, "b"))]
 
 
-def test_a_lease_that_is_released_is_asked_for_at_once() -> None:
+def test_a_released_lease_is_requested_by_the_other_router_at_once() -> None:
     keeper = LeaseKeeper(CONFIG, "b", Memory(5, "a"), Even(), -LEASE_NS)
     keeper.handle(Fit(True), 0)
     assert [each.message for each in keeper.handle(Tick(), LEASE_NS) if isinstance(each, Tell)]
@@ -233,7 +233,7 @@ def test_a_lease_that_is_released_is_asked_for_at_once() -> None:
     assert [each.to for each in told if isinstance(each, Tell) and isinstance(each.message, Ask)] == ["a", "w"]
 
 
-def test_a_router_whose_disk_fails_gives_the_lease_up_and_asks_for_nothing_until_it_recovers() -> None:
+def test_a_router_with_a_failed_disk_releases_the_lease_and_requests_it_only_after_recovery() -> None:
     keeper = holder()
     assert keeper.handle(Able(False), 50) == [LeaseLost(5), Tell("b", Released(5)), Tell("w", Released(5))]
     for each in (Tick(), Force()):
@@ -243,15 +243,15 @@ def test_a_router_whose_disk_fails_gives_the_lease_up_and_asks_for_nothing_until
     assert [(each.to, each.message.epoch) for each in asked if isinstance(each, Tell)] == [("b", 7), ("w", 7)]
 
 
-def test_a_degraded_router_keeps_the_lease_though_its_disk_fails() -> None:
+def test_a_degraded_router_keeps_the_lease_with_a_failed_disk() -> None:
     keeper = holder()
     keeper.handle(NoteDegraded(True), NS_PER_MS)
     assert keeper.handle(Able(False), 2 * NS_PER_MS) == []
     assert keeper.holds(2 * NS_PER_MS)
 
 
-def test_a_holder_that_is_not_active_for_a_whole_lease_gives_it_up() -> None:
-    """As one whose disk does not take the new epoch, and does not fail."""
+def test_a_holder_that_does_not_become_active_within_a_lease_releases_it() -> None:
+    """For example, its disk neither stores the new epoch nor reports an error."""
 
     def renewed(keeper: LeaseKeeper, now_ns: int) -> None:
         asked = [each.message for each in keeper.handle(Tick(), now_ns) if isinstance(each, Tell)]
@@ -279,7 +279,7 @@ def test_a_lease_has_three_voters() -> None:
 
 
 class Trio:
-    """Two routers that both want the lease, and a witness; messages take a millisecond, disks nothing."""
+    """Two routers that both want the lease, and a witness; messages take a millisecond, disks no time."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -321,7 +321,7 @@ class Trio:
 
 @pytest.mark.spec("REPL-14")
 def test_a_holder_does_not_depend_on_the_witness() -> None:
-    """The router that stands by wants the lease, too; it votes for the holder all the same."""
+    """The standby wants the lease, too, and still votes for the holder."""
     trio = Trio()
     trio.run(leases=5)
     assert trio.changes == [("a", "LeaseAcquired")]
@@ -331,7 +331,7 @@ def test_a_holder_does_not_depend_on_the_witness() -> None:
 
 
 @pytest.mark.spec("REPL-14")
-def test_the_router_that_stands_by_takes_over_though_it_voted_for_the_holder() -> None:
+def test_the_standby_takes_over_although_it_voted_for_the_holder() -> None:
     trio = Trio()
     trio.run(leases=5)
     del trio.keepers["a"]

@@ -49,13 +49,13 @@ class Plant:
         return told(self.arbiter.handle(LineDatagram(line, data), self.now_ns))
 
     def hear_batch(self, line: int, data: bytes) -> list[object]:
-        """The same, over the compiled path where it goes."""
+        """The same arbiter, with batches on the compiled path."""
         batch = DatagramBatch(1)
         batch.append(data, ("exchange", 1), socket=line)
         return told(self.arbiter.handle(LineDatagrams(batch), self.now_ns))
 
     def hear_lane(self, line: int, data: bytes) -> list[object]:
-        """As a lane does it: the core hears nothing of what the compiled path takes."""
+        """Read as a lane does: packets of the compiled path do not reach the core."""
         batch = DatagramBatch(1)
         batch.append(data, ("exchange", 1), socket=line)
         cursor = self.arbiter.cursor
@@ -66,7 +66,7 @@ class Plant:
         return told(self.arbiter.handle(LineDatagrams(batch), self.now_ns))
 
     def wait(self, ms: float) -> list[object]:
-        """Everything that happens until so much time has passed."""
+        """All instructions until this much time has passed."""
         end_ns = self.now_ns + round(ms * MS)
         said: list[object] = []
         while (deadline_ns := self.arbiter.next_deadline_ns()) is not None and deadline_ns <= end_ns:
@@ -80,7 +80,7 @@ Take: TypeAlias = Callable[[Plant, int, bytes], list[object]]
 
 
 def told(instructions: list[LineInstruction]) -> list[object]:
-    """Instructions that can be compared: ready messages as their numbers."""
+    """Comparable instructions: ready messages as their numbers."""
     said: list[object] = []
     for each in instructions:
         if isinstance(each, SourceReady):
@@ -105,7 +105,7 @@ def test_the_first_copy_wins() -> None:
 
 
 @pytest.mark.spec("FEED-7")
-def test_a_gap_is_filled_from_the_other_line_and_nobody_is_asked() -> None:
+def test_a_gap_is_filled_from_the_other_line_without_a_request() -> None:
     plant = Plant()
     plant.hear(A, packet(1))
     assert plant.hear(A, packet(4, 2)) == []
@@ -114,20 +114,20 @@ def test_a_gap_is_filled_from_the_other_line_and_nobody_is_asked() -> None:
 
 
 @pytest.mark.spec("FEED-7")
-def test_what_neither_line_brings_is_asked_for_and_the_answer_goes_in_its_place() -> None:
+def test_messages_missing_on_both_lines_are_requested_and_inserted_in_order() -> None:
     plant = Plant()
     plant.hear(A, packet(1))
     plant.hear(A, packet(5))
     assert plant.wait(1.9) == []
     assert plant.wait(0.2) == [RequestRetransmission("s1", 2, 3)]
     assert plant.hear(ANSWER, packet(2, 2)) == [2, 3]
-    assert plant.wait(0) == [RequestRetransmission("s1", 4, 1)], "the rest is asked for at once"
+    assert plant.wait(0) == [RequestRetransmission("s1", 4, 1)], "the rest is requested at once"
     assert plant.hear(ANSWER, packet(4)) == [4, 5]
     assert plant.wait(1_000) == []
 
 
 @pytest.mark.spec("FEED-7")
-def test_what_nobody_answers_is_lost_after_bounded_attempts() -> None:
+def test_an_unanswered_request_is_repeated_a_bounded_number_of_times_and_then_reported_lost() -> None:
     plant = Plant(request_attempts_max=3, request_retry_ms=10)
     plant.hear(A, packet(1))
     plant.hear(B, packet(4))
@@ -142,7 +142,7 @@ def test_what_nobody_answers_is_lost_after_bounded_attempts() -> None:
     assert plant.arbiter.counters["retransmissions_requested"] == 3
 
 
-def test_a_heartbeat_reveals_that_the_last_messages_were_lost() -> None:
+def test_a_heartbeat_reveals_the_loss_of_the_last_messages() -> None:
     plant = Plant()
     plant.hear(A, packet(1))
     assert plant.hear(B, heartbeat(4)) == []
@@ -150,7 +150,7 @@ def test_a_heartbeat_reveals_that_the_last_messages_were_lost() -> None:
     assert plant.hear(ANSWER, packet(2, 2)) == [2, 3]
 
 
-def test_joining_live_asks_for_nothing_before_and_joining_at_the_start_does() -> None:
+def test_a_live_join_requests_no_earlier_messages_and_a_join_at_the_start_does() -> None:
     assert Plant().hear(A, packet(100)) == [SessionStarted("s1", 100), 100]
     assert Plant().hear(A, heartbeat(100)) == [SessionStarted("s1", 100)]
     plant = Plant(join="start")
@@ -159,19 +159,19 @@ def test_joining_live_asks_for_nothing_before_and_joining_at_the_start_does() ->
 
 
 @pytest.mark.spec("FEED-1")
-def test_a_session_ends_when_all_of_it_is_there_and_the_next_begins_at_one() -> None:
+def test_a_session_ends_when_it_is_complete_and_the_next_begins_at_one() -> None:
     plant = Plant(request_attempts_max=1, request_retry_ms=10)
     plant.hear(A, packet(1))
     assert plant.hear(A, encode_end("s1", 3)) == []
     assert plant.wait(3) == [RequestRetransmission("s1", 2, 1)]
     assert plant.hear(B, packet(2)) == [2, SessionEnded("s1", 3)]
-    assert plant.hear(B, encode_end("s1", 3)) == [], "a session that is over stays over"
+    assert plant.hear(B, encode_end("s1", 3)) == [], "a session that has ended stays ended"
     assert plant.arbiter.counters.by_cause("packets_dropped") == {"stale_epoch": 1}
     assert plant.hear(B, packet(2, session="s2")) == [SessionStarted("s2", 1)]
     assert plant.hear(A, packet(1, session="s2")) == [1, 2]
 
 
-def test_another_session_that_keeps_coming_ends_the_one_before_and_what_was_missing_is_lost() -> None:
+def test_another_session_that_persists_ends_the_previous_one_and_its_missing_messages_are_lost() -> None:
     plant = Plant(jump_wait_ms=50, gap_wait_us=100_000)
     plant.hear(A, packet(1))
     plant.hear(A, packet(3))
@@ -180,14 +180,14 @@ def test_another_session_that_keeps_coming_ends_the_one_before_and_what_was_miss
     assert plant.hear(A, packet(2, session="s2")) == []
     plant.wait(1)
     begin = [SourceLost(2, 2, Cause.RESTARTED), 3, SessionEnded("s1", 4), SessionStarted("s2", 1)]
-    assert plant.hear(B, packet(2, 2, session="s2")) == [*begin, 1, 2, 3], "what came before has waited"
-    assert plant.hear(B, packet(2)) == [], "a straggler of the past"
+    assert plant.hear(B, packet(2, 2, session="s2")) == [*begin, 1, 2, 3], "the messages from before were waiting"
+    assert plant.hear(B, packet(2)) == [], "a straggler of the ended session"
     assert plant.arbiter.counters.by_cause("packets_dropped") == {"stale_epoch": 1}
 
 
 @pytest.mark.spec("FEED-8")
 @pytest.mark.parametrize("takes", [Plant.hear, Plant.hear_batch, Plant.hear_lane])
-def test_stray_datagrams_of_another_session_do_not_end_the_one_that_goes_on(takes: Take) -> None:
+def test_stray_datagrams_of_another_session_do_not_end_the_current_one(takes: Take) -> None:
     plant = Plant()
     takes(plant, A, packet(1))
     for number in range(2, 6):
@@ -206,7 +206,7 @@ def test_a_single_datagram_of_another_session_after_long_silence_changes_nothing
     assert plant.hear(A, packet(2)) == [2]
 
 
-def test_whoever_began_with_a_stray_datagram_finds_the_source() -> None:
+def test_a_receiver_that_joined_on_a_stray_datagram_finds_the_source() -> None:
     plant = Plant(jump_wait_ms=50)
     plant.hear(B, packet(1, session="stray"))
     assert plant.hear(A, packet(1)) == []
@@ -214,7 +214,7 @@ def test_whoever_began_with_a_stray_datagram_finds_the_source() -> None:
     assert plant.hear(A, packet(2)) == [SessionEnded("stray", 2), SessionStarted("s1", 1), 1, 2]
 
 
-def test_a_single_datagram_from_far_ahead_changes_nothing() -> None:
+def test_a_single_datagram_far_ahead_changes_nothing() -> None:
     plant = Plant(window_messages_max=16)
     plant.hear(A, packet(1))
     assert plant.hear(B, packet(10**15)) == []
@@ -227,7 +227,7 @@ def test_a_single_datagram_from_far_ahead_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("takes", [Plant.hear, Plant.hear_batch, Plant.hear_lane])
-def test_far_datagrams_between_heartbeats_change_nothing_and_are_asked_for_ever_less(takes: Take) -> None:
+def test_datagrams_far_ahead_between_heartbeats_change_nothing_and_cause_ever_fewer_requests(takes: Take) -> None:
     plant = Plant(window_messages_max=16, request_attempts_max=3)
     takes(plant, A, packet(1))
     asked = []
@@ -239,7 +239,7 @@ def test_far_datagrams_between_heartbeats_change_nothing_and_are_asked_for_ever_
     assert asked == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
     assert takes(plant, A, packet(2)) == [2]
     takes(plant, B, packet(10**15))
-    assert plant.wait(0) == [RequestRetransmission("s1", 3, 16)], "there was progress"
+    assert plant.wait(0) == [RequestRetransmission("s1", 3, 16)], "progress was made"
     assert plant.wait(19) == []
     assert plant.wait(1) == [RequestRetransmission("s1", 3, 16)]
     assert plant.wait(39) == []
@@ -247,7 +247,7 @@ def test_far_datagrams_between_heartbeats_change_nothing_and_are_asked_for_ever_
     assert plant.wait(500) == []
 
 
-def test_after_a_long_break_it_goes_on_where_the_source_is_and_says_what_is_lost() -> None:
+def test_after_a_long_break_it_continues_at_the_position_of_the_source_and_reports_the_loss() -> None:
     plant = Plant(window_messages_max=16, jump_wait_ms=50)
     plant.hear(A, packet(1))
     plant.hear(A, packet(3))
@@ -260,7 +260,7 @@ def test_after_a_long_break_it_goes_on_where_the_source_is_and_says_what_is_lost
     assert plant.hear(A, packet(1_004)) == [1_004]
 
 
-def test_after_a_long_break_a_request_server_that_answers_brings_everything() -> None:
+def test_after_a_long_break_a_request_server_supplies_all_missing_messages() -> None:
     plant = Plant(window_messages_max=16, jump_wait_ms=1_000)
     plant.hear(A, packet(1))
     received: list[object] = []
@@ -276,7 +276,7 @@ def test_after_a_long_break_a_request_server_that_answers_brings_everything() ->
     assert [each for each in received if not isinstance(each, RequestRetransmission)] == list(range(2, at))
 
 
-def test_a_source_that_counts_anew_under_the_same_name_is_noticed() -> None:
+def test_a_source_that_restarts_its_numbers_under_the_same_name_is_detected() -> None:
     plant = Plant(reset_wait_ms=2_000)
     plant.hear(A, packet(1, 20))
     said: list[object] = []
@@ -295,7 +295,7 @@ def test_a_source_that_counts_anew_under_the_same_name_is_noticed() -> None:
     assert plant.hear(A, packet(1, session="s2")) == [SessionStarted("s2", 1), 1]
 
 
-def test_a_quiet_market_is_no_reset() -> None:
+def test_a_quiet_market_is_not_a_reset() -> None:
     plant = Plant(reset_wait_ms=2_000)
     plant.hear(A, packet(1, 20))
     for _ in range(20):
@@ -304,7 +304,7 @@ def test_a_quiet_market_is_no_reset() -> None:
         assert plant.wait(900) == []
 
 
-def test_a_line_that_falls_silent_is_reported_once_and_when_it_is_back() -> None:
+def test_a_silent_line_is_reported_once_and_its_return_too() -> None:
     plant = Plant(silent_ms=1_000)
     plant.arbiter.handle(Tick(), plant.now_ns)
     plant.hear(A, packet(1))
@@ -319,7 +319,7 @@ def test_a_line_that_falls_silent_is_reported_once_and_when_it_is_back() -> None
     assert plant.arbiter.counters["lines_silent"] == 1
 
 
-def test_who_did_not_listen_does_not_say_that_others_were_silent() -> None:
+def test_a_receiver_that_was_paused_does_not_report_others_as_silent() -> None:
     plant = Plant(silent_ms=1_000)
     plant.hear(A, packet(1))
     plant.hear(B, packet(1))
@@ -352,7 +352,7 @@ def test_the_kernels_receive_times_stay_with_the_messages() -> None:
     assert times == {1: 101, 2: 102, 3: 103}
 
 
-def test_a_callers_mistakes_are_refused() -> None:
+def test_mistakes_of_the_caller_are_refused() -> None:
     with pytest.raises(LocalProtocolError):
         LineArbiter(LineConfig(), MoldUDP64(), lines=8)
     with pytest.raises(LocalProtocolError):

@@ -1,4 +1,4 @@
-"""Links between nodes are protected on one machine, too, where clients show tokens."""
+"""Links between nodes on one machine are protected, too, where clients need tokens."""
 
 import stat
 from pathlib import Path
@@ -34,7 +34,7 @@ def router(pair: dict[str, Any], **values: Any) -> RouterNodeConfig:
 
 @pytest.mark.spec("AUTH-5")
 def test_with_an_administration_server_the_link_of_a_pair_needs_a_secret() -> None:
-    assert router({}).pair is not None  # without one, whoever can connect may do everything anyway
+    assert router({}).pair is not None  # without an administration server, every client has all rights
     with pytest.raises(ConfigurationError, match=r"pair\.link has no secret_file"):
         router({}, admin=ADMIN)
     assert router({"link": PairAccess(secret_file="s")}, admin=ADMIN).pair is not None
@@ -71,7 +71,7 @@ def test_a_plant_has_one_secret_for_its_routers_and_their_witness(tmp_path: Path
     made = (tmp_path / file).read_bytes()
     assert stat.S_IMODE((tmp_path / file).stat().st_mode) == 0o600
     read_secret(tmp_path / file)
-    plant.make_secrets()  # also when another process does the same
+    plant.make_secrets()  # also when another process creates it
     assert (tmp_path / file).read_bytes() == made
     assert list((tmp_path / file).parent.glob("*.new")) == []
 
@@ -88,7 +88,7 @@ def test_with_an_administration_server_adapters_of_a_feed_need_a_secret(peers: d
     with pytest.raises(ConfigurationError, match="peers has no secret_file"):
         adapter(admin=admin, peers=PeersConfig(**peers))
     assert adapter(admin=admin, peers=PeersConfig(**peers, secret_file="s")).peers.is_linked
-    assert not adapter(admin=admin).peers.is_linked  # the only adapter of its feed listens for nobody
+    assert not adapter(admin=admin).peers.is_linked  # the only adapter of its feed does not listen
     assert adapter(service=ServiceConfig(open=True), peers=PeersConfig(**peers)).peers.is_linked
 
 
@@ -108,10 +108,10 @@ def test_a_plant_has_one_secret_for_the_adapters_of_a_feed(tmp_path: Path) -> No
     assert {each.peers.secret_file for each in named} == {"mine"}
     path.write_text(text.replace("peers.port = ", 'peers.host = "10.0.0.1"\npeers.port = '))
     with pytest.raises(ConfigurationError, match="peers has no secret_file"):
-        Plant.load(path)  # one that is made here would be of this machine only
+        Plant.load(path)  # a secret that is created here exists only on this machine
 
 
-def test_a_secret_that_the_document_names_is_taken(tmp_path: Path) -> None:
+def test_a_secret_that_the_document_names_is_used(tmp_path: Path) -> None:
     path = document(tmp_path)
     text = path.read_text()
     assert text.count("link.port = ") == 2

@@ -1,4 +1,4 @@
-"""Calls that one thread makes for others."""
+"""Calls from one thread that another thread executes."""
 
 import threading
 from concurrent.futures import Future
@@ -11,7 +11,7 @@ from penstock.net.live.mailbox import Mailbox
 PATIENCE_SECONDS = 120
 
 
-def test_what_is_asked_is_answered_in_the_owners_thread_in_order() -> None:
+def test_calls_are_executed_in_order_in_the_owners_thread() -> None:
     woken = threading.Event()
     mailbox = Mailbox(woken.set, "the owner")
     is_over = threading.Event()
@@ -36,7 +36,7 @@ def test_what_is_asked_is_answered_in_the_owners_thread_in_order() -> None:
     thread.join()
 
 
-def test_who_asks_in_vain_is_told() -> None:
+def test_a_call_to_a_closed_mailbox_fails() -> None:
     mailbox = Mailbox(lambda: None, "the owner")
     early: Future[int] = mailbox.ask(lambda: 1)
     assert mailbox
@@ -48,7 +48,7 @@ def test_who_asks_in_vain_is_told() -> None:
     assert not mailbox
 
 
-def test_a_question_taken_back_is_not_asked() -> None:
+def test_a_cancelled_call_is_not_executed() -> None:
     mailbox = Mailbox(lambda: None, "the owner")
     made: list[int] = []
     answer = mailbox.ask(lambda: made.append(1))

@@ -1,4 +1,4 @@
-"""The choice among copies of a message from several adapters."""
+"""Merging the copies of messages from several adapters."""
 
 import sys
 from typing import Any
@@ -48,11 +48,11 @@ def suppressed(merger: Merger) -> dict[str, int]:
 
 
 @pytest.mark.spec("SYNC-7")
-def test_each_number_is_delivered_once_from_whoever_is_first_and_goes_on_when_one_falls_silent() -> None:
+def test_each_number_is_delivered_once_from_the_first_copy_and_continues_when_a_stream_falls_silent() -> None:
     merger = Merger()
     answers = give(merger, A, 1, 2, 3) + give(merger, B, 1, 2, 3, 4) + give(merger, A, 4, 5)
     assert numbers_of(answers) == [1, 2, 3, 4, 5]
-    answers = give(merger, B, 5, 6, 7)  # A is dead, nobody said so
+    answers = give(merger, B, 5, 6, 7)  # A has died without a goodbye
     assert numbers_of(answers) == [6, 7]
     assert merger.next_deadline_ns() is None
     assert merger.counters["messages_merged"] == 7
@@ -60,7 +60,7 @@ def test_each_number_is_delivered_once_from_whoever_is_first_and_goes_on_when_on
 
 
 @pytest.mark.spec("SUB-2")
-def test_what_one_stream_lost_comes_from_the_other_and_nothing_overtakes() -> None:
+def test_a_loss_in_one_stream_is_filled_from_the_other_in_order() -> None:
     merger = Merger()
     give(merger, A, 1)
     give(merger, B, 1)
@@ -72,7 +72,7 @@ def test_what_one_stream_lost_comes_from_the_other_and_nothing_overtakes() -> No
 
 
 @pytest.mark.spec("SUB-2")
-def test_what_no_stream_has_is_reported_in_its_place() -> None:
+def test_messages_that_no_stream_has_are_reported_lost_in_order() -> None:
     merger = Merger()
     give(merger, A, 1)
     give(merger, B, 1)
@@ -85,7 +85,7 @@ def test_what_no_stream_has_is_reported_in_its_place() -> None:
     assert merger.counters.by_cause("messages_lost") == {Cause.GONE: 2}
 
 
-def test_a_single_stream_that_lost_something_waits_for_nobody() -> None:
+def test_a_single_stream_with_a_loss_does_not_wait() -> None:
     merger = Merger()
     give(merger, A, 1)
     lose(merger, A)
@@ -94,7 +94,7 @@ def test_a_single_stream_that_lost_something_waits_for_nobody() -> None:
     assert numbers_of(rest) == [5]
 
 
-def test_the_end_of_the_only_stream_that_could_help_is_the_end_of_the_wait() -> None:
+def test_the_end_of_the_only_stream_with_a_copy_ends_the_wait() -> None:
     merger = Merger()
     give(merger, A, 1)
     give(merger, B, 1)
@@ -106,7 +106,7 @@ def test_the_end_of_the_only_stream_that_could_help_is_the_end_of_the_wait() -> 
     assert ended.stream == B
 
 
-def test_a_stream_that_says_nothing_is_waited_for_a_bounded_time() -> None:
+def test_the_wait_for_a_silent_stream_is_bounded() -> None:
     merger = Merger(MergerConfig(wait_ms=10))
     give(merger, A, 1)
     give(merger, B, 1)
@@ -121,7 +121,7 @@ def test_a_stream_that_says_nothing_is_waited_for_a_bounded_time() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"held_messages_max": 2}, {"held_bytes_max": 2}])
-def test_what_is_held_is_bounded(bound: dict[str, int]) -> None:
+def test_held_messages_are_bounded(bound: dict[str, int]) -> None:
     merger = Merger(MergerConfig(**bound))
     give(merger, A, 1)
     give(merger, B, 1)
@@ -133,7 +133,7 @@ def test_what_is_held_is_bounded(bound: dict[str, int]) -> None:
 
 
 @pytest.mark.spec("AUTH-4")
-def test_what_all_source_streams_hold_together_is_bounded() -> None:
+def test_held_messages_are_bounded_across_source_streams() -> None:
     merger = Merger(MergerConfig(held_bytes_total_max=64 * 1024))
     answers: list[Any] = []
     for stream_id in range(1, 41):
@@ -156,7 +156,7 @@ def test_what_all_source_streams_hold_together_is_bounded() -> None:
 
 
 @pytest.mark.spec("AUTH-4")
-def test_source_streams_of_publishers_that_ended_make_room_for_others() -> None:
+def test_source_streams_whose_publishers_have_ended_are_evicted() -> None:
     merger = Merger(MergerConfig(source_streams_max=4))
     give(merger, A, 1, stream=1)
     for stream_id in (2, 3, 4):
@@ -172,7 +172,7 @@ def test_source_streams_of_publishers_that_ended_make_room_for_others() -> None:
 
 
 @pytest.mark.spec("AUTH-4")
-def test_a_merger_that_may_hold_nothing_holds_nothing_whatever_waits() -> None:
+def test_a_merger_with_a_zero_limit_holds_nothing() -> None:
     merger = Merger(MergerConfig(held_bytes_total_max=1))
     give(merger, A, 1)
     give(merger, B, 1)
@@ -180,26 +180,26 @@ def test_a_merger_that_may_hold_nothing_holds_nothing_whatever_waits() -> None:
     gap, merged = give(merger, A, 3)
     assert gap == MergeGap(7, 1, 2, 2, Cause.MEMORY)
     assert numbers_of([merged]) == [3]
-    give(merger, A, 1, term=NEXT)  # of a lineage that nobody announced
+    give(merger, A, 1, term=NEXT)  # of an unannounced lineage
     assert merger._budget.used == 0
     assert merger.next_deadline_ns() is None
 
 
-def test_numbers_that_a_filter_removed_are_not_missed() -> None:
+def test_numbers_removed_by_a_filter_are_not_missing() -> None:
     merger = Merger()
     answers = give(merger, A, 2, 9) + give(merger, B, 2, 9, 14) + give(merger, A, 14, 20)
     assert numbers_of(answers) == [2, 9, 14, 20]
     assert not of(MergeGap, answers)
 
 
-def test_an_unsynchronised_copy_counts_for_nothing() -> None:
+def test_an_unsynchronised_copy_is_ignored() -> None:
     merger = Merger()
     answers = give(merger, A, 1) + give(merger, B, 99, flags=0) + give(merger, A, 2) + give(merger, B, 3)
     assert numbers_of(answers) == [1, 2, 3]
     assert suppressed(merger) == {Cause.UNSYNCHRONISED: 1}
 
 
-def test_an_unsynchronised_stream_is_not_waited_for() -> None:
+def test_the_merger_does_not_wait_for_an_unsynchronised_stream() -> None:
     merger = Merger()
     give(merger, A, 1)
     give(merger, B, 1)
@@ -211,7 +211,7 @@ def test_an_unsynchronised_stream_is_not_waited_for() -> None:
 
 
 @pytest.mark.spec("SYNC-7", "SYNC-8")
-def test_a_promoted_backup_goes_on_under_a_new_term_of_the_same_lineage() -> None:
+def test_a_promoted_backup_continues_the_lineage_under_a_new_term() -> None:
     merger = Merger()
     answers = give(merger, A, 1, 2) + give(merger, B, 1, 2) + give(merger, B, 3, 4, term=2) + give(merger, A, 3, 4, 5)
     assert numbers_of(answers) == [1, 2, 3, 4, 5]
@@ -219,7 +219,7 @@ def test_a_promoted_backup_goes_on_under_a_new_term_of_the_same_lineage() -> Non
 
 
 @pytest.mark.spec("SYNC-8")
-def test_an_old_active_is_fenced_by_an_announced_discontinuity() -> None:
+def test_an_old_active_adapter_is_fenced_by_an_announced_discontinuity() -> None:
     merger = Merger()
     give(merger, A, 1, 2)
     merger.handle(deliver(B, [announcement(2, NEXT), message(3, term=NEXT, content=b"new")]), 0)
@@ -227,7 +227,7 @@ def test_an_old_active_is_fenced_by_an_announced_discontinuity() -> None:
     assert suppressed(merger)[Cause.FENCED] == 3
 
 
-def test_a_backup_that_is_ahead_when_it_is_promoted_is_continuous_all_the_same() -> None:
+def test_a_backup_that_is_ahead_when_it_is_promoted_stays_continuous() -> None:
     merger = Merger()
     give(merger, A, 1)
     give(merger, B, 1)
@@ -239,7 +239,7 @@ def test_a_backup_that_is_ahead_when_it_is_promoted_is_continuous_all_the_same()
     assert numbers_of(answers) == [4, 5]
 
 
-def test_a_discontinuity_says_where_the_numbers_go_on() -> None:
+def test_a_discontinuity_names_the_next_number() -> None:
     merger = Merger()
     give(merger, A, 1, 2, 3)
     told, merged = merger.handle(deliver(A, [announcement(1, NEXT), message(2, term=NEXT, source=10)]), 0)
@@ -249,7 +249,7 @@ def test_a_discontinuity_says_where_the_numbers_go_on() -> None:
     assert merger.counters.by_cause("discontinuities") == {"source_gap": 1}
 
 
-def test_what_is_held_goes_out_before_a_discontinuity_is_told() -> None:
+def test_held_messages_are_delivered_before_a_discontinuity_is_reported() -> None:
     merger = Merger()
     give(merger, A, 1)
     give(merger, B, 1)
@@ -262,7 +262,7 @@ def test_what_is_held_goes_out_before_a_discontinuity_is_told() -> None:
     assert numbers_of([last]) == [9]
 
 
-def test_a_repeated_announcement_tells_of_the_lineage_but_skips_nothing() -> None:
+def test_a_repeated_announcement_confirms_the_lineage_and_skips_nothing() -> None:
     merger = Merger()
     give(merger, A, 1, 2)
     give(merger, B, 1, 2)
@@ -271,14 +271,14 @@ def test_a_repeated_announcement_tells_of_the_lineage_but_skips_nothing() -> Non
     assert numbers_of(answers) == [3, 4, 5]
 
 
-def test_a_repeated_announcement_does_not_begin_a_stream() -> None:
+def test_a_repeated_announcement_does_not_start_a_stream() -> None:
     merger = Merger()
     answers = merger.handle(deliver(B, [announcement(2, NEXT, is_repeated=True), message(50, term=NEXT)]), 0)
     assert numbers_of(answers) == [50]
     assert [type(answer) for answer in answers] == [Merged]
 
 
-def test_a_higher_term_that_nobody_explains_is_a_discontinuity() -> None:
+def test_an_unexplained_higher_term_is_a_discontinuity() -> None:
     merger = Merger(MergerConfig(wait_ms=10))
     give(merger, A, 1, 2)
     give(merger, B, 7, 8, term=NEXT)
@@ -287,7 +287,7 @@ def test_a_higher_term_that_nobody_explains_is_a_discontinuity() -> None:
     assert numbers_of([merged]) == [7, 8]
 
 
-def test_a_message_that_went_out_under_another_number_is_a_duplicate() -> None:
+def test_a_message_delivered_under_another_number_is_a_duplicate() -> None:
     merger = Merger()
     give(merger, A, 1, 2, 3)
     told, merged = merger.handle(
@@ -301,8 +301,8 @@ def test_a_message_that_went_out_under_another_number_is_a_duplicate() -> None:
 
 
 @pytest.mark.parametrize(("session", "delivered"), [("monday", []), ("tuesday", [1])])
-def test_a_new_session_counts_its_source_messages_anew(session: str, delivered: list[int]) -> None:
-    """Whether the announcement was heard or not: every message has its session's tag."""
+def test_a_new_session_restarts_the_numbers_of_source_messages(session: str, delivered: list[int]) -> None:
+    """With or without the announcement, because every message has its session's tag."""
     merger = Merger()
     merger.handle(deliver(A, [message(1, source=5, flags=flags_in("monday"))]), 0)
     new = message(1, term=NEXT, source=1, flags=flags_in(session))
@@ -310,7 +310,7 @@ def test_a_new_session_counts_its_source_messages_anew(session: str, delivered: 
     assert numbers_of(answers) == delivered
 
 
-def test_two_sessions_with_one_tag_are_told_apart_by_their_names() -> None:
+def test_two_sessions_with_one_tag_are_distinguished_by_their_names() -> None:
     merger = Merger()
     flags = flags_in("monday")
     merger.handle(deliver(A, [announcement(0, 1, "session", "monday"), message(1, source=500, flags=flags)]), 0)
@@ -324,7 +324,7 @@ def flags_in(session: str) -> int:
 
 
 @pytest.mark.parametrize("content", [b"{]", b'{"reason":"\xff"}', b'{"reason":"x","lost":' + b"[" * 2_000])
-def test_a_discontinuity_with_an_unreadable_content_is_one_all_the_same(content: bytes) -> None:
+def test_a_discontinuity_with_an_unreadable_payload_still_counts(content: bytes) -> None:
     merger = Merger()
     give(merger, A, 1)
     bad = PacketMessage("penstock.discontinuity", content, extensions=announcement(4, NEXT).extensions)
@@ -332,7 +332,7 @@ def test_a_discontinuity_with_an_unreadable_content_is_one_all_the_same(content:
     assert told == Discontinuity(7, NEXT, 4, 0, "unknown")
 
 
-def test_messages_without_an_origin_and_their_losses_pass() -> None:
+def test_messages_without_an_origin_and_their_losses_are_passed_through() -> None:
     merger = Merger()
     plain = PacketMessage("t", b"plain")
     (merged,) = merger.handle(deliver(A, [plain]), 0)
@@ -353,7 +353,7 @@ def test_source_streams_do_not_wait_for_each_other() -> None:
     assert numbers_of(give(merger, A, 2, stream=8)) == [2]
 
 
-def test_what_is_known_from_an_image_is_not_delivered_again() -> None:
+def test_messages_included_in_an_image_are_not_delivered_again() -> None:
     merger = Merger()
     merger.handle(StartAfter(7, 1, 10), 0)
     answers = give(merger, A, 9, 10, 11) + give(merger, B, 11, 12)
@@ -362,7 +362,7 @@ def test_what_is_known_from_an_image_is_not_delivered_again() -> None:
     assert numbers_of(give(merger, A, 12, 13)) == [13]
 
 
-def test_images_pass_and_change_nothing() -> None:
+def test_images_are_passed_through_and_change_nothing() -> None:
     merger = Merger()
     give(merger, A, 1)
     flags = int(OriginFlag.SYNCHRONISED | OriginFlag.IMAGE)
@@ -370,7 +370,7 @@ def test_images_pass_and_change_nothing() -> None:
     assert numbers_of(give(merger, A, 2)) == [2]
 
 
-def test_what_is_held_is_a_copy() -> None:
+def test_held_messages_are_copied() -> None:
     memory = bytearray(b"three")
     merger = Merger()
     give(merger, A, 1)
@@ -382,7 +382,7 @@ def test_what_is_held_is_a_copy() -> None:
 
 
 def batches(count: int, keys: tuple[StreamKey, ...], *, per_packet: int = 10, **options: Any) -> list[bytes]:
-    """Packets of several publishers in turn, which all say the same."""
+    """Packets of several publishers in turn, with the same messages."""
     packers = {key: Packer(key.publisher_id, key.group, 1) for key in keys}
     made = []
     for first in range(1, count, per_packet):
@@ -394,7 +394,7 @@ def batches(count: int, keys: tuple[StreamKey, ...], *, per_packet: int = 10, **
     return made
 
 
-def test_whole_batches_are_merged_without_a_message_being_made() -> None:
+def test_whole_batches_are_merged_without_message_objects() -> None:
     core, merger, batch = receiver(join="start"), Merger(), DatagramBatch(64)
     told: list = []
     for turn in (batches(40, (A, B)), batches(40, (C,))):
@@ -413,17 +413,17 @@ def test_whole_batches_are_merged_without_a_message_being_made() -> None:
     assert suppressed(merger) == {Cause.DUPLICATE: 80}
 
 
-def test_batches_are_merged_whole_whatever_the_sessions_tag() -> None:
+def test_batches_are_merged_whole_for_any_session_tag() -> None:
     core, merger, batch = receiver(join="start"), Merger(), DatagramBatch(64)
     flags = int(OriginFlag.SYNCHRONISED) | 77 << SESSION_TAG_SHIFT
     for data in batches(40, (A, B), flags=flags):
         batch.append(data, ("host", data[PACKET_PUBLISHER_ID_AT]))
     answers = [each for answer in core.handle(DatagramsReceived(batch), 0) for each in merger.handle(answer, 0)]
     assert numbers_of(answers) == list(range(1, 41))
-    assert sum(len(each.messages) for each in of(MergedBatch, answers)) == 30  # the first packet begins its branch
+    assert sum(len(each.messages) for each in of(MergedBatch, answers)) == 30  # the first packet starts its branch
 
 
-def test_a_batch_of_what_is_chosen_is_good_as_long_as_the_whole_one() -> None:
+def test_a_selected_batch_stays_valid_as_long_as_the_original() -> None:
     core, batch = receiver(join="start"), DatagramBatch(64)
     for data in batches(30, (A,)):
         batch.append(data, ("host", 1))
@@ -440,7 +440,7 @@ def test_a_batch_of_what_is_chosen_is_good_as_long_as_the_whole_one() -> None:
         list(chosen)
 
 
-def test_bad_origins_are_counted() -> None:
+def test_invalid_origins_are_counted() -> None:
     merger = Merger(MergerConfig(source_streams_max=1))
     bad = PacketMessage("t", b"", extensions={Extension.ORIGIN: b"short"})
     assert merger.handle(deliver(A, [bad]), 0) == []
@@ -451,8 +451,8 @@ def test_bad_origins_are_counted() -> None:
     assert origin(3).message_sequence == 3
 
 
-def test_what_waits_of_a_newer_lineage_is_not_looked_at_again_with_every_message() -> None:
-    """However many wait, a message costs the same: counted in calls, not in time."""
+def test_waiting_messages_of_a_newer_lineage_are_not_scanned_for_each_message() -> None:
+    """For any number of waiting messages, a message has the same cost: counted in calls, not in time."""
     merger = Merger(MergerConfig(held_messages_max=4_096))
     give(merger, A, 1)
 

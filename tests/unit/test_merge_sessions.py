@@ -34,7 +34,7 @@ def sessions_of(answers: list[Any]) -> list[tuple[str, str]]:
 
 
 def story(answers: list[Any]) -> list[Any]:
-    """Numbers, and sessions in their place between them."""
+    """Message numbers, with session events in their position."""
     told: list[Any] = []
     for each in answers:
         told += [(each.kind, each.session)] if isinstance(each, SessionEvent) else numbers_of([each])
@@ -42,7 +42,7 @@ def story(answers: list[Any]) -> list[Any]:
 
 
 @pytest.mark.spec("DAY-3", "SYNC-7")
-def test_a_session_is_told_between_its_last_message_and_the_next_one() -> None:
+def test_a_session_event_is_reported_between_the_messages_around_it() -> None:
     merger = Merger()
     answers = merger.handle(deliver(A, [said(0, 1, "start", DAY_1, "2024-01-02"), *day(DAY_1, 1, 2)]), 0)
     assert story(answers) == [("begin", DAY_1), 1, 2]
@@ -54,7 +54,7 @@ def test_a_session_is_told_between_its_last_message_and_the_next_one() -> None:
 
 
 @pytest.mark.spec("DAY-3", "SYNC-7")
-def test_what_several_adapters_say_of_a_session_is_told_once() -> None:
+def test_session_events_of_several_adapters_are_reported_once() -> None:
     merger = Merger()
     whole = [said(0, 1, "start", DAY_1), *day(DAY_1, 1, 2), said(2, 1, "end", DAY_1)]
     after = [said(2, NEXT, "session", DAY_2), *day(DAY_2, 3, term=NEXT)]
@@ -64,7 +64,7 @@ def test_what_several_adapters_say_of_a_session_is_told_once() -> None:
 
 
 @pytest.mark.spec("DAY-3", "SYNC-7")
-def test_the_end_of_a_session_waits_for_messages_that_another_adapter_may_bring() -> None:
+def test_the_end_of_a_session_waits_for_messages_that_another_adapter_may_have() -> None:
     merger = Merger()
     merger.handle(deliver(A, [said(0, 1, "start", DAY_1), *day(DAY_1, 1)]), 0)
     merger.handle(deliver(B, day(DAY_1, 1)), 0)
@@ -76,7 +76,7 @@ def test_the_end_of_a_session_waits_for_messages_that_another_adapter_may_bring(
 
 
 @pytest.mark.spec("DAY-3", "MW-6")
-def test_the_end_of_a_session_is_told_behind_the_gap_that_nobody_fills() -> None:
+def test_the_end_of_a_session_is_reported_after_the_gap_that_nothing_fills() -> None:
     merger = Merger(MergerConfig(wait_ms=10))
     merger.handle(deliver(A, [said(0, 1, "start", DAY_1), *day(DAY_1, 1)]), 0)
     merger.handle(deliver(B, day(DAY_1, 1)), 0)
@@ -89,7 +89,7 @@ def test_the_end_of_a_session_is_told_behind_the_gap_that_nobody_fills() -> None
 
 
 @pytest.mark.spec("DAY-3", "SYNC-7")
-def test_a_session_whose_announcement_was_lost_is_known_by_the_tag_of_its_messages() -> None:
+def test_a_session_with_a_lost_announcement_is_known_by_the_tag_of_its_messages() -> None:
     merger = Merger()
     merger.handle(deliver(A, [said(0, 1, "start", DAY_1), *day(DAY_1, 1)]), 0)
     answers = merger.handle(deliver(A, day(DAY_2, 5, term=NEXT)), 0)
@@ -98,22 +98,34 @@ def test_a_session_whose_announcement_was_lost_is_known_by_the_tag_of_its_messag
 
 
 @pytest.mark.spec("DAY-3")
-def test_a_stream_that_is_met_in_the_middle_of_a_session_says_which_is_running() -> None:
+def test_a_stream_joined_in_the_middle_of_a_session_reports_the_running_one() -> None:
     merger = Merger()
     assert story(merger.handle(deliver(A, day(DAY_1, 7, 8)), 0)) == [("running", ""), 7, 8]
     other = int(Term(2, 0, 0, 0))
     again = [said(8, other, "promotion", DAY_1), *day(DAY_1, 9, term=other)]
-    assert story(merger.handle(deliver(A, again), 0)) == [9]  # the same session goes on
+    assert story(merger.handle(deliver(A, again), 0)) == [9]  # the same session continues
 
 
 @pytest.mark.spec("DAY-3")
-def test_who_hears_nothing_but_the_end_of_a_session_is_told_of_it() -> None:
+def test_a_receiver_that_only_gets_the_end_of_a_session_reports_it() -> None:
     merger = Merger()
     assert story(merger.handle(deliver(A, [said(8, 1, "end", DAY_1)]), 0)) == [("end", DAY_1)]
     assert numbers_of(give(merger, A, 9)) == [9]
 
 
-def test_a_receiver_that_does_not_merge_reads_sessions_out_of_messages() -> None:
+@pytest.mark.spec("DAY-3")
+def test_a_session_whose_end_was_reported_does_not_begin_again() -> None:
+    """An adapter that has not seen the end yet may announce a lineage of the ended session."""
+    merger = Merger()
+    assert story(merger.handle(deliver(A, [said(8, 1, "end", DAY_1)]), 0)) == [("end", DAY_1)]
+    late = [said(10, NEXT, "session", DAY_1), *day(DAY_1, 11, term=NEXT)]
+    assert story(merger.handle(deliver(A, late), 0)) == [11]
+    after = int(Term(3, 0, 0, 0))
+    following = [said(11, after, "session", DAY_2), *day(DAY_2, 12, term=after)]
+    assert story(merger.handle(deliver(A, following), 0)) == [("begin", DAY_2), 12]
+
+
+def test_a_receiver_without_merge_reads_sessions_from_messages() -> None:
     begun, ended = said(0, 1, "session", DAY_1, "2024-01-02"), said(5, 1, "end", DAY_1)
     assert session_event_in(begun) == SessionEvent("begin", 7, DAY_1, "2024-01-02", session_tag(DAY_1))
     assert session_event_in(ended) == SessionEvent("end", 7, DAY_1, "", session_tag(DAY_1))
@@ -122,7 +134,7 @@ def test_a_receiver_that_does_not_merge_reads_sessions_out_of_messages() -> None
 
 
 def dated(tag: int, date: str, number: int, *sources: int, term: int) -> list[PacketMessage]:
-    """The announcement of the session "day" behind a number, and its messages, with their places in the source."""
+    """The announcement of the session "day" after a number, and its messages, with their source numbers."""
     synchronised = int(OriginFlag.SYNCHRONISED) | tag << SESSION_TAG_SHIFT
     start = Origin(7, term, 0, synchronised | int(OriginFlag.DISCONTINUITY), 1, number)
     body = DiscontinuityNote("start", [], "day", date).encode()
@@ -133,7 +145,7 @@ def dated(tag: int, date: str, number: int, *sources: int, term: int) -> list[Pa
 
 @pytest.mark.spec("DAY-1", "DAY-3")
 @pytest.mark.parametrize("tags", [(1, 2), (1, 1)])
-def test_a_name_that_the_venue_uses_every_day_is_another_session_on_another_date(tags: tuple[int, int]) -> None:
+def test_a_session_name_that_the_venue_reuses_daily_is_a_new_session_on_a_new_date(tags: tuple[int, int]) -> None:
     """Adapters restarted overnight call both sessions "day": positions in the source start again, even if both
     sessions have the same tag."""
     merger = Merger()
@@ -142,7 +154,7 @@ def test_a_name_that_the_venue_uses_every_day_is_another_session_on_another_date
     assert story(merger.handle(deliver(A, first), 0)) == [("begin", "day"), 1, 2, 3]
     assert story(merger.handle(deliver(A, second), 0)) == [("begin", "day"), 4, 5, 6]
     later = dated(tags[1], "2024-01-03", 6, 4, 5, term=int(Term(3, 0, 0, 0)))
-    assert story(merger.handle(deliver(A, later), 0)) == [7, 8], "that is the same session"
+    assert story(merger.handle(deliver(A, later), 0)) == [7, 8], "the same session"
 
 
 def three_lineages() -> list[list[PacketMessage]]:
@@ -154,9 +166,9 @@ def three_lineages() -> list[list[PacketMessage]]:
 
 
 @pytest.mark.spec("DAY-3", "SYNC-7")
-def test_a_newer_lineage_of_an_earlier_day_gives_way_to_the_lineage_of_the_current_session() -> None:
-    """Adapters that do not reach each other enter a session in lineages of their own. A receiver that hears the one
-    with the higher terms late gets its last lineage of the day before, although the new session has begun."""
+def test_a_newer_lineage_of_an_earlier_day_yields_to_the_lineage_of_the_current_session() -> None:
+    """Disconnected adapters start a session in separate lineages. A receiver that is late on the lineage with the
+    higher terms gets the last lineage of the previous day, although the new session has begun."""
     current, earlier, later = three_lineages()
     taken_over = dated(1, "2024-01-02", 62, 63, term=int(Term(2, 0, 1, 1)))[1:]
     merger = Merger()
@@ -164,12 +176,12 @@ def test_a_newer_lineage_of_an_earlier_day_gives_way_to_the_lineage_of_the_curre
     assert not merger.handle(deliver(B, [*earlier, *taken_over]), 0)
     assert story(merger.handle(deliver(A, current[3:]), 0)) == [3]
     answers = merger.handle(deliver(B, later), 0)
-    assert story(answers) == [74], "places 1 to 3 of the session were delivered before"
+    assert story(answers) == [74], "source numbers 1 to 3 of the session were delivered before"
     assert merger.next_deadline_ns() is None
 
 
 @pytest.mark.spec("DAY-3", "SYNC-7")
-def test_a_newer_lineage_of_an_earlier_day_counts_if_no_other_one_follows() -> None:
+def test_a_newer_lineage_of_an_earlier_day_is_used_if_no_other_one_follows() -> None:
     current, earlier, later = three_lineages()
     merger = Merger(MergerConfig(wait_ms=10))
     merger.handle(deliver(A, current), 0)

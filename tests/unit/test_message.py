@@ -1,4 +1,4 @@
-"""Messages: reading and writing fields in place, and refusing what does not fit."""
+"""Messages: reading and writing fields in place, and refusing unsuitable values."""
 
 import gc
 import math
@@ -36,7 +36,7 @@ field = [
 """)
 
 
-def test_a_new_message_is_missing_where_it_may_be_and_zero_elsewhere() -> None:
+def test_a_new_message_has_missing_optional_fields_and_zero_elsewhere() -> None:
     assert MODEL.new().to_dict() == {
         "small": None,
         "wide": None,
@@ -56,7 +56,7 @@ def test_a_new_message_is_missing_where_it_may_be_and_zero_elsewhere() -> None:
     }
 
 
-def test_values_come_back_as_they_were_given() -> None:
+def test_values_are_read_as_written() -> None:
     values = {
         "small": -127,
         "wide": 2**64 - 2,
@@ -91,13 +91,13 @@ def test_a_view_reads_and_writes_the_buffer_itself() -> None:
         data.extend(b"x")  # the message holds the buffer
 
 
-def test_a_message_in_a_cycle_releases_its_buffer_before_the_buffers_owner_goes() -> None:
+def test_a_message_in_a_cycle_releases_its_buffer_before_the_buffers_owner_is_released() -> None:
     data = bytearray(MODEL.record_size)
     cycle: list[object] = [MODEL.view(data)]
     cycle.append(cycle)
     del cycle
     gc.collect()
-    data.extend(b"x")  # nobody holds it any more
+    data.extend(b"x")  # no references remain
 
 
 def test_a_read_only_buffer_is_not_written() -> None:
@@ -151,7 +151,7 @@ def test_a_read_only_buffer_is_not_written() -> None:
         ("state", 3, "a set of: halted, crossed"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_leaves_the_record_alone(name: str, value: object, says: str) -> None:
+def test_unsuitable_values_are_refused_and_leave_the_record_unchanged(name: str, value: object, says: str) -> None:
     message = MODEL.new(small=1, bid=1, symbol="IBM", state={"halted"})
     before = bytes(message)
     with pytest.raises(ModelError) as caught:
@@ -162,13 +162,13 @@ def test_what_does_not_fit_is_refused_and_leaves_the_record_alone(name: str, val
 
 
 @pytest.mark.parametrize("value", [12.34, "12.34", "12.3400", "1234e-2", Decimal("12.34"), np.float64(12.34)])
-def test_a_price_is_taken_from_every_exact_form(value: object) -> None:
+def test_a_price_is_accepted_in_every_exact_form(value: object) -> None:
     message = MODEL.new(bid=value)
     assert message.scaled("bid") == 123400
     assert message.bid == 12.34
 
 
-def test_large_prices_stay_exact_and_are_rounded_once_when_read() -> None:
+def test_large_prices_stay_exact_and_are_rounded_once_when_read_as_floats() -> None:
     largest = 2**63 - 1
     message = MODEL.new(bid=Decimal(largest).scaleb(-4))
     assert message.scaled("bid") == largest
@@ -220,7 +220,7 @@ def test_every_truncation_is_refused_or_readable(version: int | None) -> None:
         message.to_json()
 
 
-def test_the_length_tells_the_version_where_it_can() -> None:
+def test_the_length_identifies_the_version_where_it_can() -> None:
     record = bytes(MODEL.new(added=5, later=6))
     added, later = MODEL.fields_by_name["added"], MODEL.fields_by_name["later"]
     assert MODEL.view(record).later == 6
@@ -230,7 +230,7 @@ def test_the_length_tells_the_version_where_it_can() -> None:
     assert (oldest.version, oldest.added, oldest.later) == (1, None, None)
 
 
-def test_a_field_that_the_version_does_not_have_cannot_be_set() -> None:
+def test_a_field_beyond_the_version_cannot_be_set() -> None:
     message = MODEL.view(bytearray(MODEL.record_size), version=1)
     with pytest.raises(ModelError, match="version 1 does not have it"):
         message.added = 1
@@ -238,7 +238,7 @@ def test_a_field_that_the_version_does_not_have_cannot_be_set() -> None:
 
 
 @pytest.mark.parametrize("version", [0, -1, 65_536, 2**70])
-def test_a_version_outside_the_wires_range_is_refused(version: int) -> None:
+def test_a_version_outside_the_range_of_the_wire_format_is_refused(version: int) -> None:
     with pytest.raises(ModelError, match="is outside 1 to 65535"):
         MODEL.view(bytes(MODEL.record_size), version)
 
@@ -254,7 +254,7 @@ def test_a_descriptor_serves_only_messages_of_its_own_model() -> None:
         type(descriptor)().__get__(quote, None)
 
 
-def test_a_message_is_pleasant_to_look_at() -> None:
+def test_a_message_has_a_readable_repr() -> None:
     quote = shipped("quote").new(symbol="IBM", bid_price=100)
     assert repr(quote).startswith("<quote bid_price=100.0 bid_size=0")
     quote.topic, quote.seq = "md.us.eq.IBM.quote", 7
@@ -265,7 +265,7 @@ def test_a_message_is_pleasant_to_look_at() -> None:
     assert type(quote).bid_price.__doc__ == "Best bid; missing when nobody bids"
 
 
-def test_equality_is_of_model_and_field_bytes() -> None:
+def test_equality_compares_model_and_field_bytes() -> None:
     first, second = MODEL.new(plain=1, symbol="IBM"), MODEL.new(plain=1, symbol="IBM")
     assert first == second
     second.plain = 2
@@ -299,7 +299,7 @@ def test_unknown_names_are_refused() -> None:
         ('{"symbol": 1}', "a text"),
     ],
 )
-def test_json_that_does_not_fit_is_refused(text: str, says: str) -> None:
+def test_unsuitable_json_is_refused(text: str, says: str) -> None:
     with pytest.raises(ModelError) as caught:
         MODEL.from_json(text)
     assert says in str(caught.value)
@@ -319,7 +319,7 @@ def test_a_message_base_class_is_shared() -> None:
     assert memoryview(MODEL.new()).nbytes == MODEL.record_size
 
 
-def test_a_record_over_a_view_that_is_garbage_with_it_is_released_in_the_right_order() -> None:
+def test_a_record_over_a_view_in_a_garbage_cycle_is_released_in_the_right_order() -> None:
     class Holder:
         pass
 

@@ -1,4 +1,4 @@
-"""The choice of the rate in force."""
+"""The choice of the effective rate."""
 
 import pytest
 
@@ -32,12 +32,12 @@ items = [
         ("md.eu.eq.SAP.bar", "bar", 0),
     ],
 )
-def test_the_strictest_of_item_and_model_holds(topic: str, model: str, per_second: float) -> None:
+def test_the_strictest_of_the_item_and_model_rates_applies(topic: str, model: str, per_second: float) -> None:
     assert LIMITS.of_item(topic, model) == per_second
 
 
 @pytest.mark.spec("METR-3")
-def test_what_clients_ask_for_is_limited_by_the_maximum() -> None:
+def test_client_rates_are_limited_by_the_maximum() -> None:
     assert LIMITS.granted(4, is_explicit=True) == 4
     assert LIMITS.granted(900, is_explicit=True) == 20
     assert LIMITS.granted(0, is_explicit=False) == 20
@@ -52,7 +52,7 @@ def test_unmetered_updates_are_granted_only_where_the_maximum_is_0() -> None:
 
 
 @pytest.mark.parametrize("per_second", [1e9, 1000.5, 0.5, -1, float("nan"), float("inf")])
-def test_what_is_not_a_rate_is_refused(per_second: float) -> None:
+def test_invalid_rates_are_refused(per_second: float) -> None:
     with pytest.raises(LimitError):
         MeteringLimits().granted(per_second, is_explicit=True)
 

@@ -1,4 +1,4 @@
-"""Model documents: what they compile to, what is refused, and which versions get along."""
+"""Model documents: compilation, refusals, and compatibility of versions."""
 
 import pickle
 from pathlib import Path
@@ -18,7 +18,7 @@ def field(name: str, kind: str, more: str = "") -> str:
     return f'[[field]]\nname = "{name}"\ntype = "{kind}"\n{more}\n'
 
 
-def test_fields_keep_their_order_and_lie_on_their_natural_alignment() -> None:
+def test_fields_keep_their_order_and_have_natural_alignment() -> None:
     model = parse(
         field("a", "u8") + field("b", "i64") + field("c", "text", "size = 3") + field("d", "i16") + field("e", "f32")
     )
@@ -33,7 +33,7 @@ def test_fields_keep_their_order_and_lie_on_their_natural_alignment() -> None:
     assert [(part.name, part.offset, part.size) for part in model.parts] == [("record", 0, 32)]
 
 
-def test_parts_follow_each_other_and_reserve_room() -> None:
+def test_parts_are_contiguous_and_reserve_space() -> None:
     model = parse(
         field("c", "u8", 'part = "right"') + field("a", "u8", 'part = "left"') + field("b", "i32", 'part = "left"'),
         head='version = 1\nparts = [{name = "left", size = 24}, {name = "right"}]',
@@ -79,14 +79,14 @@ def test_flags_are_as_wide_as_their_highest_bit_needs(bit: int, size: int) -> No
         (field("a_{n}", "text", "size = 1024\nrepeat = 40"), "exceeds the limit of 32768 bytes"),
     ],
 )
-def test_a_document_that_contradicts_itself_is_refused(document: str, says: str) -> None:
+def test_a_contradictory_document_is_refused(document: str, says: str) -> None:
     with pytest.raises(ModelError) as caught:
         parse(document)
     assert says in str(caught.value)
     assert "sample.toml" in str(caught.value)
 
 
-def test_parts_that_do_not_add_up_are_refused() -> None:
+def test_inconsistent_parts_are_refused() -> None:
     with pytest.raises(ModelError, match="needs 16 bytes, but its size is 8"):
         parse(field("a_{n}", "i64", 'repeat = 2\npart = "p"'), head='version = 1\nparts = [{name = "p", size = 8}]')
     with pytest.raises(ModelError, match="part 'q' has no field"):
@@ -102,7 +102,7 @@ def test_a_field_older_than_the_one_before_it_is_refused() -> None:
         parse(field("a", "i64", "since = 2") + field("b", "i64"), head="version = 2")
 
 
-def test_wrong_keys_and_values_name_their_place() -> None:
+def test_wrong_keys_and_values_are_reported_with_their_place() -> None:
     with pytest.raises(UnknownKeyError, match=r"field\[0\]\.optinal.*did you mean 'optional'"):
         parse(field("a", "u8", "optinal = true"))
     with pytest.raises(ConfigurationError, match=r"sample\.toml: field\[0\]\.type"):
@@ -124,7 +124,7 @@ def test_every_shipped_model_loads(name: str) -> None:
     assert model.dtype.itemsize == model.record_size == len(model.new())
 
 
-def test_shipped_models_have_ids_of_their_own() -> None:
+def test_shipped_models_have_distinct_ids() -> None:
     assert shipped_names() == [
         "agent_account", "agent_intake", "agent_run",
         "bar", "bar_8", "book_event", "book_event_8", "book_snapshot", "book_snapshot_8", "day_statistics",
@@ -140,7 +140,7 @@ def test_shipped_models_have_ids_of_their_own() -> None:
         shipped("qoute")
 
 
-def test_the_bar_says_how_it_conflates() -> None:
+def test_the_bar_declares_how_it_conflates() -> None:
     bar = shipped("bar").fields_by_name
     assert {name: bar[name].conflate for name in ("open", "high", "low", "close", "volume")} == {
         "open": "first",
@@ -165,7 +165,7 @@ VERSION_1 = field("a", "i64") + field("b", "enum", "values = { x = 1 }")
 VERSION_2 = field("a", "i64") + field("b", "enum", "values = { x = 1, y = 2 }") + field("c", "i32", "since = 2")
 
 
-def test_a_version_that_only_adds_is_readable_by_older_clients_and_reads_older_records() -> None:
+def test_a_version_that_only_adds_fields_is_compatible_in_both_directions() -> None:
     older, newer = parse(VERSION_1), parse(VERSION_2, head="version = 2")
     assert newer.incompatibilities(older) == []
 
@@ -191,7 +191,7 @@ def test_a_version_that_only_adds_is_readable_by_older_clients_and_reads_older_r
         (VERSION_1 + field("c", "i64"), "'c' is new, but declares since = 1"),
     ],
 )
-def test_a_version_that_changes_what_was_there_is_found_out(newer: str, says: str) -> None:
+def test_a_version_that_changes_existing_fields_is_detected(newer: str, says: str) -> None:
     reasons = parse(newer, head="version = 2").incompatibilities(parse(VERSION_1))
     assert any(says in reason for reason in reasons), reasons
 
@@ -214,17 +214,17 @@ def test_a_changed_model_needs_a_new_version(changed: str) -> None:
     )
 
 
-def test_other_words_in_a_description_need_no_new_version() -> None:
+def test_a_changed_description_needs_no_new_version() -> None:
     worded = 'description = "words"\n' + VERSION_1 + 'description = "more words"\n'
     assert parse(worded).incompatibilities(parse(VERSION_1)) == []
 
 
-def test_a_name_that_is_not_shipped_is_refused_with_the_nearest_one() -> None:
+def test_an_unknown_model_name_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(ModelError, match=r"did you mean 'quote'\? shipped models: agent_account, agent_intake"):
         shipped("qoute")
 
 
-def test_a_part_that_moves_is_found_out() -> None:
+def test_a_moved_part_is_detected() -> None:
     def parted(left: str, version: int) -> MessageModel:
         fields = left + field("z", "i64", 'part = "right"')
         return parse(fields, head=f'version = {version}\nparts = [{{name = "left"}}, {{name = "right"}}]')
@@ -238,5 +238,5 @@ def test_a_path_may_be_a_text() -> None:
     assert MessageModel.load(str(DIRECTORY / "trade.toml")) == shipped("trade")
 
 
-def test_a_model_says_what_it_is() -> None:
+def test_a_model_has_a_readable_repr() -> None:
     assert repr(shipped("trade")) == "<MessageModel trade version 1 (id 2, 11 fields)>"

@@ -1,4 +1,4 @@
-"""Records as Spark's columns, against the slow way: each value read by a Message."""
+"""Records as Spark columns, against a reference that reads each value with a Message."""
 
 import random
 from decimal import Decimal
@@ -42,7 +42,7 @@ EVERYTHING = MessageModel.parse(
 
 
 def expected(field: Field, value: Any, record: Any) -> Any:
-    """What Spark is to see of a value that a Message reads."""
+    """The value in Spark for a value that a Message reads."""
     if value is None:
         return None
     if field.is_decimal:
@@ -71,7 +71,7 @@ def assert_columns(model: MessageModel, records: np.ndarray) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["everything", *shipped_names()])
-def test_any_bytes_are_columns_of_the_same_values(name: str, seed: int) -> None:
+def test_any_bytes_give_columns_of_the_same_values(name: str, seed: int) -> None:
     model = EVERYTHING if name == "everything" else shipped(name)
     source = random.Random(f"{name} {seed}")
     pool = [0, 0, 1, 1, 2, 0x41, 0x7F, 0x80, 0xFF, 0xFF] + [source.randrange(256)] * (seed > 0)
@@ -103,7 +103,7 @@ def test_missing_and_extreme_values_of_every_type() -> None:
     assert_columns(model, records)
 
 
-def test_bytes_that_are_not_utf8_are_read_as_a_message_reads_them() -> None:
+def test_bytes_that_are_not_utf8_are_read_as_in_a_message() -> None:
     trade = shipped("trade")
     records = np.zeros(3, trade.dtype)
     records["symbol"] = ["é".encode(), b"\xff", b"IBM"]
@@ -112,7 +112,7 @@ def test_bytes_that_are_not_utf8_are_read_as_a_message_reads_them() -> None:
     ]  # fmt: skip
 
 
-def test_columns_are_those_named_in_the_order_named() -> None:
+def test_columns_are_the_named_ones_in_the_given_order() -> None:
     trade = shipped("trade")
     records = np.zeros(2, trade.dtype)
     assert to_spark(trade, records, ["price", "symbol"]).schema.names == ["price", "symbol"]
@@ -122,7 +122,7 @@ def test_columns_are_those_named_in_the_order_named() -> None:
         to_spark(trade, records, ["prise"])
 
 
-def test_what_an_older_version_lacks_is_null() -> None:
+def test_fields_that_an_older_version_lacks_are_null() -> None:
     older = np.zeros(2, np.dtype([(name, EVERYTHING.dtype[name]) for name in EVERYTHING.dtype.names[:-1]]))
     assert to_spark(EVERYTHING, older, ["i1", "later"]).to_pylist() == [{"i1": 0, "later": None}] * 2
     with pytest.raises(ModelError, match="no field 'i1'"):
@@ -133,7 +133,7 @@ def test_what_an_older_version_lacks_is_null() -> None:
         to_spark(EVERYTHING, np.zeros(1))
 
 
-def test_prices_of_more_than_18_digits_are_told() -> None:
+def test_prices_of_more_than_18_digits_are_reported() -> None:
     records = np.zeros(5, EVERYTHING.dtype)
     records["p"] = [10**18 - 1, 10**18, 0, 0, -(2**63)]
     records["op"] = [1, 1, -(2**63), -(10**18), 1]

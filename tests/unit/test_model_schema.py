@@ -1,4 +1,4 @@
-"""Models in the words of numpy, Arrow and Spark."""
+"""Schemas of models for numpy, Arrow and Spark."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ def records(*messages: object) -> bytes:
     return b"".join(bytes(message) for message in messages)  # type: ignore[call-overload]
 
 
-def test_numpy_reads_records_where_they_lie() -> None:
+def test_numpy_reads_records_in_place() -> None:
     quote = shipped("quote")
     data = records(quote.new(symbol="IBM", bid_price="1.5"), quote.new(symbol="AAPL"))
     array = np.frombuffer(data, quote.dtype)
@@ -29,7 +29,7 @@ def test_numpy_reads_records_where_they_lie() -> None:
     assert array["bid_price"].tolist() == [150_000_000, -(2**63)]
 
 
-def test_arrow_columns_have_the_types_people_expect() -> None:
+def test_arrow_columns_have_the_expected_types() -> None:
     trade = shipped("trade")
     message = trade.new(
         symbol="IBM", price="100.25", event_time=1_700_000_000_123_456_789, action="trade", conditions={"odd_lot"}
@@ -48,7 +48,7 @@ def test_arrow_columns_have_the_types_people_expect() -> None:
     assert batch.schema.metadata[b"penstock.model"] == b"trade"
 
 
-def test_numbers_without_a_name_and_bytes_that_are_not_utf8_survive_as_text() -> None:
+def test_numbers_without_a_name_and_bytes_that_are_not_utf8_become_text() -> None:
     trade = shipped("trade")
     data = bytearray(trade.new(action=99))
     data[trade.fields_by_name["symbol"].offset] = 0xFF
@@ -70,13 +70,13 @@ def test_records_of_an_older_version_fill_the_newer_schema_with_nulls() -> None:
         newer.to_arrow(np.zeros(1))
 
 
-def test_no_records_are_an_empty_batch() -> None:
+def test_no_records_give_an_empty_batch() -> None:
     for name in shipped_names():
         model = shipped(name)
         assert model.to_arrow(np.zeros(0, model.dtype)).num_rows == 0
 
 
-def test_arrow_is_imported_only_when_it_is_asked_for() -> None:
+def test_arrow_is_imported_on_first_use() -> None:
     code = "import sys, penstock.model as m; m.shipped('quote').new().to_json(); print('pyarrow' in sys.modules)"
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert outcome.stdout == "False\n"
@@ -93,13 +93,13 @@ def test_the_spark_schema_has_types_that_fit_64_bits() -> None:
     assert "The venue\\'s number of the trade" in schema
 
 
-def test_a_timestamp_is_the_moment_it_says() -> None:
+def test_a_timestamp_has_the_right_instant() -> None:
     bar = shipped("bar")
     batch = bar.to_arrow(np.frombuffer(bar.new(end_time=1_700_000_000_000_000_000), bar.dtype))
     moment = batch.column("end_time").cast(pa.timestamp("us", tz="UTC"))[0].as_py()
     assert moment == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 
 
-def test_column_names_need_no_escapes() -> None:
+def test_column_names_need_no_escaping() -> None:
     for name in shipped_names():
         assert all(re.fullmatch("[a-z_0-9]+", field.name) for field in shipped(name).fields)

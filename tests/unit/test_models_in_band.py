@@ -1,4 +1,4 @@
-"""Message models that travel in the stream: when they are sent, in which packets, and what others make of them."""
+"""Message models in the stream: when they are sent, in which packets, and how receivers use them."""
 
 import pickle
 
@@ -60,7 +60,7 @@ def packets_in(store: PacketStore) -> list[bytes]:
 
 
 def received(packets: list[bytes]) -> list[PacketMessage]:
-    """What a receiver makes of them, whole."""
+    """The result of a receiver, with reassembled messages."""
     receiver = Receiver(ReceiverConfig(join="start"), SystemRandomness())
     told = [each for data in packets for each in receiver.handle(DatagramReceived(data, ("127.0.0.1", 1)), 0)]
     messages = [message for each in told if isinstance(each, Deliver) for message in each.messages]
@@ -76,15 +76,15 @@ def published(store: PacketStore) -> PublishedBatch:
 
 
 @pytest.mark.spec("ADM-6")
-def test_a_model_keeps_the_text_it_was_declared_with() -> None:
+def test_a_model_keeps_its_document_text() -> None:
     again = pickle.loads(pickle.dumps(OWN))
     assert (again.text, again) == (OWN_TEXT, OWN)
-    assert MessageModel.parse(OWN_TEXT + "# a remark\n") == OWN  # words change nothing for programs
+    assert MessageModel.parse(OWN_TEXT + "# a remark\n") == OWN  # a changed description has no effect for programs
     assert MessageModel.parse(shipped("trade").text) == shipped("trade")
 
 
 @pytest.mark.spec("ADM-6")
-def test_all_models_are_at_the_head_and_then_each_comes_again_every_interval() -> None:
+def test_all_models_are_sent_at_the_start_and_then_each_is_repeated_every_interval() -> None:
     cast = ModelsInBand(MODELS, INTERVAL_NS)
     assert cast.next_deadline_ns() is None
     assert [each.payload for each in cast.due(5)] == [text.encode() for text in TEXTS]
@@ -95,17 +95,17 @@ def test_all_models_are_at_the_head_and_then_each_comes_again_every_interval() -
     texts = [TEXTS[number % 2].encode() for number in range(4)]
     assert sent == [((number + 1) * half_ns, text) for number, text in enumerate(texts)]
     assert cast.next_deadline_ns() == 5 + 5 * half_ns
-    assert len(cast.due(100 * INTERVAL_NS)) == 1  # late: not all that were missed at once
+    assert len(cast.due(100 * INTERVAL_NS)) == 1  # late: missed repetitions are not all sent at once
     assert cast.due(100 * INTERVAL_NS) == ()
 
 
-def test_without_models_there_is_nothing_to_wait_for() -> None:
+def test_without_models_there_is_no_deadline() -> None:
     cast = ModelsInBand()
     assert (cast.due(1), cast.next_deadline_ns(), cast.messages) == ((), None, ())
     assert outbound().next_deadline_ns() == outbound().publisher.next_deadline_ns()
 
 
-def test_a_document_that_is_too_long_to_travel_is_refused_at_the_start() -> None:
+def test_a_document_that_is_too_long_to_send_is_refused_at_the_start() -> None:
     long = MessageModel.parse(OWN_TEXT + "#" * MODEL_IN_BAND_SIZE_MAX)
     with pytest.raises(ConfigurationError, match="own_quote") as refused:
         ModelsInBand([long], INTERVAL_NS)
@@ -113,13 +113,13 @@ def test_a_document_that_is_too_long_to_travel_is_refused_at_the_start() -> None
 
 
 @pytest.mark.parametrize("interval_s", [0, 0.05, 3_601, float("nan"), float("inf")])
-def test_an_interval_has_bounds(interval_s: float) -> None:
+def test_the_interval_has_limits(interval_s: float) -> None:
     with pytest.raises(ConfigurationError, match="models_interval_s"):
         PublishConfig(models_in_band=True, models_interval_s=interval_s)
 
 
 @pytest.mark.spec("ADM-6", "SYNC-2")
-def test_models_go_in_pieces_and_do_not_touch_the_numbers_of_the_data() -> None:
+def test_models_are_fragmented_and_do_not_use_the_numbers_of_the_data() -> None:
     """The publisher packs 1,472 bytes; a quote's model has 2,561."""
     out = outbound(*MODELS)
     out.tick(1)
@@ -142,7 +142,7 @@ def test_on_a_sealed_feed_models_wait_for_the_key_and_are_sealed() -> None:
     silence_ns = out.publisher.next_deadline_ns()
     out.tick(1)
     assert (len(out.cursor.kept), len(out.open_store)) == (0, 0)
-    assert out.next_deadline_ns() == silence_ns  # the data thread does not turn round and round meanwhile
+    assert out.next_deadline_ns() == silence_ns  # the data thread does not spin in the meantime
     out.seal_with(Sealer(KEY, 7, 1))
     out.lease.renew(out.lease.now_ns(), 3_600.0)
     out.tick(2)
@@ -176,7 +176,7 @@ def test_a_stream_over_tcp_begins_with_the_models_whatever_is_granted(packet_siz
     assert [bytes(message.payload).decode() for message in messages[:2]] == TEXTS
 
 
-def test_who_asks_for_no_topics_gets_no_models() -> None:
+def test_a_subscriber_without_topics_gets_no_models() -> None:
     bench = ServiceBench(models=ModelsInBand(MODELS, INTERVAL_NS).messages)
     bench.open(1, token(receive("md.>")))
     assert bench.packets(1) == []
@@ -184,8 +184,8 @@ def test_who_asks_for_no_topics_gets_no_models() -> None:
 
 @pytest.mark.parametrize("model", [shipped("quote"), SMALL])
 @pytest.mark.parametrize("delay_s", [0, 60])
-def test_the_stream_service_passes_over_the_models_that_were_published(model: MessageModel, delay_s: int) -> None:
-    """In pieces or whole, live or out of the journal, even for who may have everything."""
+def test_the_stream_service_skips_the_models_that_were_published(model: MessageModel, delay_s: int) -> None:
+    """Fragmented or not, live or from the journal, even for a subscriber with all rights."""
     out = outbound(model)
     out.tick(1)
     out.publish(Originated("md.x", [1]), 2)
@@ -202,7 +202,7 @@ def test_the_stream_service_passes_over_the_models_that_were_published(model: Me
 
 
 @pytest.mark.spec("SUB-3", "ADM-6")
-def test_nobody_contributes_a_model() -> None:
+def test_contributions_of_models_are_refused() -> None:
     bench = ServiceBench(contributions=("desk",))
     bench.open(1, token(Grant(">", "send")))
     bench.say(1, Contribute("desk", 1, [Contribution(MODEL_TOPIC, 0, 0, OWN_TEXT.encode())]))
@@ -212,17 +212,17 @@ def test_nobody_contributes_a_model() -> None:
 
 
 @pytest.mark.spec("ADM-6", "SYNC-7")
-def test_models_in_a_merged_stream_do_not_make_its_losses_the_applications() -> None:
+def test_models_in_a_merged_stream_do_not_cause_losses_for_the_application() -> None:
     merger = Merger()
     model = PacketMessage(MODEL_TOPIC, OWN_TEXT.encode())
     merger.handle(deliver(A, [model]), 0)
     give(merger, A, 1)
     give(merger, B, 1, 2, 3)
-    assert lose(merger, A) == []  # B had it
+    assert lose(merger, A) == []  # B has a copy
     assert [bytes(each.payload) for each in messages_of(merger.handle(deliver(B, [model]), 0))] == [model.payload]
     assert numbers_of(give(merger, A, 3, 4)) == [4]
     merger.handle(deliver(A, [PacketMessage("free.text", b"")]), 0)
-    assert len(lose(merger, A)) == 1  # of such messages nobody else has a copy
+    assert len(lose(merger, A)) == 1  # of such messages no other publisher has a copy
 
 
 def refusals(*contents: bytes, models: Models | None = None) -> tuple[Models, dict[str, int]]:
@@ -255,7 +255,7 @@ NEWER = OWN_TEXT.replace("version = 1\n", "version = 2\n") + (
         (TEXTS[0].replace('"bid_price"', '"bid_prize"').encode(), Cause.MODEL_CONFLICT),
     ],
 )
-def test_what_is_no_model_or_contradicts_one_is_counted_each_time_and_not_taken(content: bytes, cause: Cause) -> None:
+def test_invalid_or_contradictory_models_are_counted_each_time_and_not_used(content: bytes, cause: Cause) -> None:
     models, dropped = refusals(OWN_TEXT.encode(), content, content)
     assert dropped == {cause: 2}
     assert models.get(900, 1) == OWN
@@ -263,17 +263,17 @@ def test_what_is_no_model_or_contradicts_one_is_counted_each_time_and_not_taken(
 
 
 @pytest.mark.spec("ADM-6")
-def test_a_newer_version_in_band_takes_the_olders_place_and_the_older_one_may_still_come() -> None:
+def test_a_newer_version_in_band_replaces_the_older_one_and_the_older_one_may_still_come() -> None:
     models, dropped = refusals(*(text.encode() for text in (OWN_TEXT, NEWER, OWN_TEXT, NEWER)))
     assert dropped == {}
     newest = models.get(900, 2)
     assert newest is not None
     assert (newest.version, "extra" in newest.fields_by_name) == (2, True)
-    assert models.get(900, 1) is newest  # reads the older records too
+    assert models.get(900, 1) is newest  # reads the older records, too
 
 
 @pytest.mark.spec("ADM-6")
-def test_the_servers_word_counts_more_than_what_came_in_band() -> None:
+def test_a_model_of_the_server_takes_precedence_over_one_in_band() -> None:
     asked: list[int] = []
 
     def ask(model_id: int, version: int) -> MessageModel:
@@ -283,14 +283,14 @@ def test_the_servers_word_counts_more_than_what_came_in_band() -> None:
     models = Models(ask)
     refusals(OTHER.encode(), models=models)
     assert models.get(900, 1) == MessageModel.parse(OTHER)
-    assert asked == []  # whoever reads does not wait for the server when there is a model at hand
+    assert asked == []  # a reader does not wait for the server when a model is known
     models.confirm(900, 1)
     assert models.get(900, 1) == OWN
     assert refusals(OTHER.encode(), models=models)[1] == {Cause.MODEL_CONFLICT: 1}
     assert models.get(900, 1) == OWN
 
 
-def test_a_condition_follows_the_model_that_counts() -> None:
+def test_a_condition_uses_the_model_that_takes_precedence() -> None:
     models = Models(lambda model_id, version: OWN)
     gate = Gate([">"], "bid_price > 1", models, Counters("client"))
     gate.allow(Entitlement([Grant(">", "receive")]), 0)
@@ -301,7 +301,7 @@ def test_a_condition_follows_the_model_that_counts() -> None:
     assert gate.passes(quote)
 
 
-def test_a_model_that_claims_a_source_is_not_taken() -> None:
+def test_a_model_that_claims_a_source_is_not_accepted() -> None:
     counters = Counters("client")
     models = Models(nobody)
     gate = Gate([">"], None, models, counters)

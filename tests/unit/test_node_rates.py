@@ -1,4 +1,4 @@
-"""Rates that are none are refused before any node is asked; the node that is asked suits the class."""
+"""Invalid rates are refused before a request is sent; the request goes to a node that serves the class."""
 
 import math
 
@@ -10,12 +10,12 @@ from penstock.engine.control import EDGE_PORT_DEFAULT, MUX_PORT_DEFAULT
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf, 1e13])
-def test_what_is_no_rate_is_refused(rate: float) -> None:
+def test_invalid_rates_are_refused(rate: float) -> None:
     with pytest.raises(ConfigurationError, match="is not a rate"):
         open_messages("127.0.0.1:1", "md.>", cls="metered", per_second=rate)
 
 
-def test_the_metered_class_is_looked_for_where_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metered_subscription_goes_to_a_node_that_serves_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(discovery.VARIABLE, raising=False)
     monkeypatch.setattr(discovery, "answers", lambda address: True)
     assert discovery.find_node(cls="metered") == ("127.0.0.1", EDGE_PORT_DEFAULT)

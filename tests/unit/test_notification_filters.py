@@ -16,7 +16,7 @@ def at(text: str) -> int:
     return int(dt.datetime.fromisoformat(text).timestamp()) * S
 
 
-def test_changed_records_are_told_once_however_often_they_were_written() -> None:
+def test_changed_records_are_notified_once_for_any_number_of_writes() -> None:
     with quotes() as made:
         assert made.drain(0) == []
         for price in range(1, 9):
@@ -60,7 +60,7 @@ def test_only_if_a_value_moved_by_more(limit: float | str, small: float, large: 
 
 
 @pytest.mark.spec("ADPT-6")
-def test_small_moves_add_up_and_a_value_that_disappears_has_moved() -> None:
+def test_small_moves_add_up_and_a_vanished_value_has_moved() -> None:
     with quotes() as made:
         made.watch.configure(NotificationFilter(moved={"bid_price": 1, "bid_size": 100}))
         made.update(0, bid_price=10, bid_size=0)
@@ -75,7 +75,7 @@ def test_small_moves_add_up_and_a_value_that_disappears_has_moved() -> None:
 
 
 @pytest.mark.spec("ADPT-6")
-def test_at_most_so_many_per_second_and_the_last_value_is_told() -> None:
+def test_the_rate_is_limited_and_the_last_value_is_notified() -> None:
     with quotes() as made:
         made.watch.configure(NotificationFilter(per_second=4))
         made.update(0, bid_price=1)
@@ -86,7 +86,7 @@ def test_at_most_so_many_per_second_and_the_last_value_is_told() -> None:
         made.update(0, bid_price=3)
         assert made.drain(S // 4 - 1) == []
         assert made.watch.next_deadline_ns(S // 8, 0) == S // 4
-        state = made.store.read(0)  # a read between notifications has the newest
+        state = made.store.read(0)  # a read between notifications has the newest value
         assert state is not None
         assert state.message.bid_price == 3.0
         assert made.drain(S // 4) == [0]
@@ -94,7 +94,7 @@ def test_at_most_so_many_per_second_and_the_last_value_is_told() -> None:
 
 
 @pytest.mark.spec("ADPT-6")
-def test_at_least_every_so_often_whether_it_changed_or_not() -> None:
+def test_at_least_one_notification_per_interval_with_or_without_a_change() -> None:
     with quotes() as made:
         made.watch.configure(NotificationFilter(fields=("bid_price",), at_least_every=2))
         made.update(3, bid_price=1)
@@ -108,7 +108,7 @@ def test_at_least_every_so_often_whether_it_changed_or_not() -> None:
 
 
 @pytest.mark.spec("ADPT-6")
-def test_nothing_outside_of_the_session() -> None:
+def test_no_notifications_outside_of_the_session() -> None:
     with quotes() as made:
         made.watch.configure(NotificationFilter(at_least_every=1))
         made.watch.set_session(10 * S, 20 * S)
@@ -124,7 +124,7 @@ def test_nothing_outside_of_the_session() -> None:
 
 
 @pytest.mark.spec("ADPT-6")
-def test_a_filter_is_changed_while_it_runs() -> None:
+def test_a_filter_can_be_changed_while_in_use() -> None:
     with quotes() as made:
         made.watch.configure(NotificationFilter(per_second=1))
         made.update(0, bid_price=1)
@@ -148,7 +148,7 @@ def test_a_model_without_the_fields_never_passes() -> None:
 
 
 @pytest.mark.spec("ADPT-5")
-def test_lost_notices_are_made_up_for_by_looking() -> None:
+def test_lost_notices_are_recovered_by_a_scan() -> None:
     with quotes() as made:
         made.update(0, bid_price=1)
         made.drain(0)
@@ -160,7 +160,7 @@ def test_lost_notices_are_made_up_for_by_looking() -> None:
         assert made.watch.look() == 0
 
 
-def test_what_is_expelled_is_told_no_more_and_may_come_back() -> None:
+def test_a_removed_record_is_not_notified_and_may_return() -> None:
     with quotes() as made:
         made.watch.configure(NotificationFilter(at_least_every=1))
         made.update(0, bid_price=1)
@@ -190,12 +190,12 @@ def test_what_is_expelled_is_told_no_more_and_may_come_back() -> None:
         {"session": TradingSession("09:30", "25:00")},
     ],
 )
-def test_filters_that_cannot_be_meant_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_filters_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
         notification_filter(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_text_cannot_move() -> None:
+def test_text_fields_cannot_move() -> None:
     with quotes() as made, pytest.raises(ConfigurationError):
         made.watch.configure(NotificationFilter(moved={"symbol": 1}))
     assert not NotificationFilter(moved={"symbol": 1}).can_pass(shipped("filter_account"))
@@ -209,15 +209,16 @@ def test_a_text_cannot_move() -> None:
         ("2026-11-16T20:59:59+00:00", "2026-11-16T14:30:00+00:00", "2026-11-16T21:00:00+00:00"),
         ("2026-11-16T21:00:00+00:00", "2026-11-17T14:30:00+00:00", "2026-11-17T21:00:00+00:00"),
         ("2026-11-14T12:00:00+00:00", "2026-11-16T14:30:00+00:00", "2026-11-16T21:00:00+00:00"),  # over a weekend
-        ("2026-10-30T21:00:00+00:00", "2026-11-02T14:30:00+00:00", "2026-11-02T21:00:00+00:00"),  # and summer time
+        # and daylight saving time
+        ("2026-10-30T21:00:00+00:00", "2026-11-02T14:30:00+00:00", "2026-11-02T21:00:00+00:00"),
     ],
 )
-def test_the_session_that_is_on_or_comes_next(now: str, begins: str, ends: str) -> None:
+def test_the_current_or_the_next_session_is_found(now: str, begins: str, ends: str) -> None:
     session = TradingSession.parse("09:30-16:00 America/New_York")
     assert session.window(at(now)) == (at(begins), at(ends))
 
 
-def test_a_session_over_midnight_is_of_the_day_on_which_it_opens() -> None:
+def test_a_session_over_midnight_belongs_to_its_opening_day() -> None:
     session = TradingSession("18:00", "17:00", "UTC", days=(6,))
     sunday = (at("2026-11-15T18:00:00+00:00"), at("2026-11-16T17:00:00+00:00"))
     assert session.window(at("2026-11-16T16:59:00+00:00")) == sunday

@@ -1,4 +1,4 @@
-"""Counters, metrics, logs and the endpoint: one vocabulary, nothing secret."""
+"""Counters, metrics, logs and the status page: one vocabulary, no secrets."""
 
 import gc
 import http.client
@@ -19,9 +19,9 @@ import pytest
 
 from penstock.base import log
 from penstock.base.counters import CATALOGUE, Cause, Counters
-from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import ConfigurationError, LocalProtocolError
 from penstock.base.metrics import Metrics
+from penstock.base.status_page import Health, StatusPage
 from waiting import wait_until
 
 
@@ -41,11 +41,11 @@ def test_a_counter_outside_the_catalogue_is_a_mistake() -> None:
         Counters("receiver").watch("made_up", int)
 
 
-def test_what_counts_by_itself_is_asked_when_the_counter_is_read() -> None:
+def test_derived_counters_are_computed_when_read() -> None:
     counters, seen = Counters("receiver"), [0, 0]
     counters.watch("packets_received", lambda: seen[0])
     counters.watch("packets_received", lambda: seen[1])
-    assert list(counters) == []  # nothing has been counted
+    assert list(counters) == []  # no count yet
     seen[:] = [3, 4]
     counters.add("packets_received", 10)
     counters.add("packets_received", 100, cause=Cause.DUPLICATE)
@@ -54,7 +54,7 @@ def test_what_counts_by_itself_is_asked_when_the_counter_is_read() -> None:
 
 
 @pytest.mark.spec("OPS-1")
-def test_endpoint_shows_every_counter_with_its_cause_and_the_health() -> None:
+def test_the_page_shows_every_counter_with_its_cause_and_the_health() -> None:
     counters = Counters("receiver", node="a")
     for name in CATALOGUE:
         counters.add(name, cause=Cause.CHECKSUM)
@@ -62,7 +62,7 @@ def test_endpoint_shows_every_counter_with_its_cause_and_the_health() -> None:
     metrics.register(counters)
     metrics.register(Counters("publisher", group="239.1.1.1"))
     health = Health(True)
-    with Endpoint(metrics, lambda: health) as endpoint:
+    with StatusPage(metrics, lambda: health) as endpoint:
         text = fetch(f"{endpoint.url}/metrics")[1]
         for name in CATALOGUE:
             assert f'penstock_{name}_total{{cause="checksum",component="receiver",group="",node="a"}} 1.0' in text
@@ -71,12 +71,12 @@ def test_endpoint_shows_every_counter_with_its_cause_and_the_health() -> None:
         assert fetch(f"{endpoint.url}/health") == (503, '{"is_healthy":false,"detail":"the feed is silent"}')
         assert fetch(f"{endpoint.url}/nothing")[0] == 404
         with pytest.raises(ConfigurationError, match="cannot listen"):
-            Endpoint(metrics, lambda: health, port=int(endpoint.url.rsplit(":", 1)[1]))
+            StatusPage(metrics, lambda: health, port=int(endpoint.url.rsplit(":", 1)[1]))
 
 
 @pytest.mark.spec("OPS-1")
 @pytest.mark.parametrize("request_begin", [b"", b"GET /met", b"GET /status HTTP/1.1\r\n\r\n"])
-def test_a_client_of_the_endpoint_that_disconnects_leaves_no_traceback(
+def test_a_client_of_the_page_that_disconnects_causes_no_traceback(
     request_begin: bytes, lines: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log.configure(style="json", level="DEBUG", stream=lines)
@@ -84,12 +84,12 @@ def test_a_client_of_the_endpoint_that_disconnects_leaves_no_traceback(
 
     def status() -> object:
         assert is_gone.wait(60)
-        return "x" * 10_000_000  # more than the socket's buffers take
+        return "x" * 10_000_000  # more than the socket's buffers hold
 
-    with Endpoint(Metrics(), lambda: Health(True), status=status) as endpoint:
+    with StatusPage(Metrics(), lambda: Health(True), status=status) as endpoint:
         host, port = endpoint.url.removeprefix("http://").split(":")
         client = socket.create_connection((host, int(port)))
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets it
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets the connection
         client.sendall(request_begin)
         client.close()
         is_gone.set()
@@ -104,13 +104,13 @@ def test_a_client_of_the_endpoint_that_disconnects_leaves_no_traceback(
     assert shown == ""
 
 
-def test_an_error_of_a_node_behind_its_page_is_logged_with_its_place(lines: io.StringIO) -> None:
+def test_an_error_of_a_node_in_a_page_request_is_logged_with_its_place(lines: io.StringIO) -> None:
     log.configure(style="json", stream=lines)
 
     def fail() -> Health:
         raise ValueError("the node's own mistake")
 
-    with Endpoint(Metrics(), fail) as endpoint:
+    with StatusPage(Metrics(), fail) as endpoint:
         with pytest.raises(http.client.RemoteDisconnected):
             fetch(f"{endpoint.url}/health")
         wait_until(lambda: "request_failed" in lines.getvalue(), "a line in the log")
@@ -129,7 +129,7 @@ def fetch(url: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_metrics_forget_what_is_unregistered() -> None:
+def test_metrics_forget_unregistered_counters() -> None:
     counters, metrics = Counters("receiver"), Metrics()
     counters.add("packets_sent")
     metrics.register(counters)
@@ -139,9 +139,10 @@ def test_metrics_forget_what_is_unregistered() -> None:
 
 
 def test_metrics_are_rendered_while_another_thread_counts() -> None:
-    """Without a copy, reading fails when a first count enlarges the dictionary.
+    """Without a copy, rendering fails when a first count enlarges the dictionary.
 
-    Short turns provoke it, and so does a garbage collection with a callback, in which another thread gets its turn.
+    Short thread switch intervals provoke the failure, and so does a garbage collection with a callback that lets
+    another thread run.
     """
     counters, metrics, stopped = Counters("receiver"), Metrics(), threading.Event()
     metrics.register(counters)
@@ -177,7 +178,7 @@ def test_metrics_are_rendered_while_another_thread_counts() -> None:
 
 
 @pytest.mark.spec("OPS-1")
-def test_logs_are_structured_and_keep_secrets(lines: io.StringIO) -> None:
+def test_logs_are_structured_and_hide_secrets(lines: io.StringIO) -> None:
     log.configure(style="json", stream=lines)
     log.logger("middleware.receiver").warning("id_collision", publisher_id=7, shared_secret="s3cret", source=("h", 1))
     line = json.loads(lines.getvalue())
@@ -218,7 +219,7 @@ def test_secrets_are_hidden_by_any_name_and_at_any_depth(
     assert "s3cret" not in lines.getvalue()
 
 
-def test_what_is_nested_without_end_is_cut(lines: io.StringIO) -> None:
+def test_deep_nesting_is_truncated(lines: io.StringIO) -> None:
     endless: list[Any] = []
     endless.append(endless)
     log.configure(style="json", stream=lines)
@@ -228,7 +229,7 @@ def test_what_is_nested_without_end_is_cut(lines: io.StringIO) -> None:
 
 @pytest.mark.parametrize("style", ["text", "json"])
 @pytest.mark.parametrize("value", ["a\n12:00:00 ERROR   sim forged", "a\r\x1b[2J", "a\u2028b", "\udc80"])
-def test_no_value_forges_a_line(lines: io.StringIO, style: Any, value: str) -> None:
+def test_values_cannot_forge_log_lines(lines: io.StringIO, style: Any, value: str) -> None:
     log.configure(style=style, stream=lines)
     log.logger("sim").info("seen", symbol=value, **{value: 1})
     assert len(lines.getvalue().splitlines()) == 1 or style == "json"
@@ -236,7 +237,7 @@ def test_no_value_forges_a_line(lines: io.StringIO, style: Any, value: str) -> N
     assert "\x1b" not in lines.getvalue()
 
 
-def test_logs_for_people_and_levels(lines: io.StringIO) -> None:
+def test_logs_in_text_format_have_levels(lines: io.StringIO) -> None:
     log.configure(style="text", level="INFO", stream=lines)
     log.logger("sim").debug("unseen", n=1)
     log.logger("sim").info("seen", n=2, password="hunter2", url="http://h:1/", why="a b", forged="a x=1")

@@ -1,4 +1,4 @@
-"""Repair requests to an adapter pass the same gate, and are answered at the same pace, as those to any publisher."""
+"""Repair requests to an adapter pass the same limits and pacing as requests to any publisher."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_an_adapter_does_not_answer_a_recorded_request_again() -> None:
 
 
 @pytest.mark.spec("AUTH-3")
-def test_repairs_of_an_adapter_are_paced_whatever_its_loop_does() -> None:
+def test_repairs_of_an_adapter_are_paced_independently_of_its_loop() -> None:
     adapter = outbound()
     adapter.receive(requests(encode_nack(PUBLISHER_ID, GROUP, 1, [(1, 100)])), SECOND_NS)
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""The outbox of a connection: its bounds, what a full one does, and the end of a conversation."""
+"""The outbox of a connection: its limits, the policy when full, and the end of a conversation."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from penstock.net.live.outbox import Outbox, WhenFull, converse
 
 
 class Connection:
-    """Takes messages while `is_taking` is set."""
+    """Accepts messages while `is_taking` is set."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -26,12 +26,12 @@ class Connection:
 
 
 async def silence() -> None:
-    """A peer that says nothing."""
+    """A peer that sends nothing."""
     await asyncio.Event().wait()
 
 
 def sent_of(size_max: int | None, when_full: WhenFull, use: Callable[[Outbox[str]], None]) -> tuple[list[str], int]:
-    """The messages that were sent once the outbox was used so and ended, and their sizes together."""
+    """The messages sent after this use of the outbox and its end, and their total size."""
     total = 0
 
     def count(size: int) -> None:
@@ -83,7 +83,7 @@ def test_messages_are_counted_unless_their_sizes_are_given() -> None:
     assert sent_of(2, "drop_oldest", use) == (["two", "three"], 2)
 
 
-def test_the_last_message_is_sent_in_place_of_those_that_wait() -> None:
+def test_the_last_message_replaces_the_waiting_ones() -> None:
     def use(outbox: Outbox[str]) -> None:
         outbox.put("one")
         outbox.end("goodbye")
@@ -93,7 +93,7 @@ def test_the_last_message_is_sent_in_place_of_those_that_wait() -> None:
     assert sent_of(None, "cut", use) == (["goodbye"], 0)
 
 
-def test_a_cut_does_not_wait_for_a_peer_that_takes_nothing() -> None:
+def test_a_cut_does_not_wait_for_a_peer_that_accepts_nothing() -> None:
     async def main() -> list[str]:
         connection = Connection()
         connection.is_taking.clear()
@@ -109,7 +109,7 @@ def test_a_cut_does_not_wait_for_a_peer_that_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize("error", [RemoteProtocolError("nonsense"), ValueError("a mistake")])
-def test_the_errors_of_the_reader_are_raised(error: Exception) -> None:
+def test_errors_of_the_reader_are_raised(error: Exception) -> None:
     async def read() -> None:
         raise error
 
@@ -120,7 +120,7 @@ def test_the_errors_of_the_reader_are_raised(error: Exception) -> None:
         asyncio.run(main(read))
 
 
-def test_a_connection_that_is_lost_ends_the_conversation() -> None:
+def test_a_lost_connection_ends_the_conversation() -> None:
     async def main() -> None:
         connection = Connection()
         connection.is_over = True

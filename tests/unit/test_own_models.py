@@ -1,4 +1,4 @@
-"""Messages of models that Penstock does not ship: kept whole, and read when their model is known."""
+"""Messages of custom models: stored unread, and read once their model is known."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ SHIPPED = tables.shipped_models()
 
 
 def append(archive: Archive, path: Path) -> None:
-    """What a step of a run does, in this process."""
+    """A step of a run, in this process."""
     place = JournalPlace(str(path))
     staging = archive.begin()
     piece = JournalSlice(place, 1, place.measure().next_sequence - 1, [])
@@ -44,12 +44,12 @@ def check_ticks(archive: Archive, count: int = COUNT) -> None:
     assert (rows[6]["topic"], rows[6]["seq"], rows[6]["version"]) == ("my.tick.7", 7, 1)
     assert rows[6]["captured"] >= CAPTURED_NS
     assert rows[6]["publisher"] == 1
-    assert str(rows[6]["date"]) == "2024-01-01", "of the event, not of the capture"
+    assert str(rows[6]["date"]) == "2024-01-01", "the date of the event, not of the capture"
     assert rows[6]["stream"] == 3
 
 
 @pytest.mark.spec("PIPE-11")
-def test_messages_of_an_unknown_model_are_kept_whole_and_read_when_it_is_given(tmp_path: Path) -> None:
+def test_messages_of_an_unknown_model_are_stored_unread_and_read_when_the_model_is_given(tmp_path: Path) -> None:
     write_ticks(tmp_path / "journal")
     with Archive.writing(tmp_path / "archive") as archive:
         append(archive, tmp_path / "journal")
@@ -70,7 +70,7 @@ def test_messages_of_an_unknown_model_are_kept_whole_and_read_when_it_is_given(t
         assert {info.name: info.rows for info in archive.tables()} == {"tick": COUNT, "delivery": 1, "agreement": 1}
         assert read_again(archive) is None, "once"
         register_models(archive, [TICK])
-        assert archive.catalogue.number == commit.number, "a model that is known is no commit"
+        assert archive.catalogue.number == commit.number, "a known model causes no commit"
     archive = Archive.open(tmp_path / "archive")
     check_ticks(archive)
     assert sum(len(play) for play in plays_of_archive(archive, Chosen())) == COUNT, "and it can be replayed"
@@ -78,7 +78,7 @@ def test_messages_of_an_unknown_model_are_kept_whole_and_read_when_it_is_given(t
 
 @pytest.mark.spec("PIPE-11")
 @pytest.mark.parametrize("is_known", [False, True])
-def test_sealed_messages_are_kept_whole_and_can_be_opened_later(tmp_path: Path, is_known: bool) -> None:
+def test_sealed_messages_are_stored_sealed_and_can_be_opened_later(tmp_path: Path, is_known: bool) -> None:
     key = StreamKey("mine", 7, bytes(range(32)))
     contents = write_sealed_ticks(tmp_path / "journal", key)
     with Archive.writing(tmp_path / "archive") as archive:
@@ -90,7 +90,7 @@ def test_sealed_messages_are_kept_whole_and_can_be_opened_later(tmp_path: Path, 
         assert (account.sealed, account.unknown_models, account.quarantined) == (len(contents), {}, {})
         assert any(line.startswith(f"{len(contents)} sealed messages") for line in balance(account))
         register_models(archive, [TICK])
-        assert read_again(archive) is None, "a sealed record is not read as if it were none"
+        assert read_again(archive) is None, "a sealed record is not read as an open one"
     archive = Archive.open(tmp_path / "archive")
     assert sum(len(play) for play in plays_of_archive(archive, Chosen())) == 0, "nor is it replayed"
     ring = StreamKeyRing()
@@ -106,12 +106,12 @@ def test_sealed_messages_are_kept_whole_and_can_be_opened_later(tmp_path: Path, 
 
 
 @pytest.mark.spec("PIPE-11")
-def test_a_model_in_band_is_taken_and_remembered(tmp_path: Path) -> None:
+def test_a_model_in_band_is_used_and_stored(tmp_path: Path) -> None:
     write_ticks(tmp_path / "one", document=DOCUMENT)
     write_ticks(tmp_path / "two", first=COUNT + 1)
     with Archive.writing(tmp_path / "archive") as archive:
         append(archive, tmp_path / "one")
-        assert archive.catalogue.account.unknown_models == {"4711": COUNT}, "it came behind the messages"
+        assert archive.catalogue.account.unknown_models == {"4711": COUNT}, "the model followed the messages"
         assert read_again(archive) is not None
         assert {info.name: info.rows for info in archive.tables()}["raw"] == 1, "the document itself"
         check_ticks(archive)
@@ -122,7 +122,7 @@ def test_a_model_in_band_is_taken_and_remembered(tmp_path: Path) -> None:
 
 @pytest.mark.spec("PIPE-11")
 @pytest.mark.parametrize("how", ["in band", "given"])
-def test_messages_of_a_newer_version_keep_its_new_columns(tmp_path: Path, how: str) -> None:
+def test_messages_of_a_newer_version_keep_their_new_columns(tmp_path: Path, how: str) -> None:
     newer = MessageModel.parse(NEWER)
     write_ticks(tmp_path / "one")
     write_ticks(tmp_path / "two", first=COUNT + 1, model=newer, document=NEWER if how == "in band" else "")
@@ -149,7 +149,7 @@ def test_messages_of_a_newer_version_keep_its_new_columns(tmp_path: Path, how: s
 
 
 @pytest.mark.spec("PIPE-11")
-def test_rows_of_raw_that_cannot_be_read_are_tried_once_for_each_version(tmp_path: Path) -> None:
+def test_unreadable_rows_of_raw_are_tried_once_per_version(tmp_path: Path) -> None:
     newer = MessageModel.parse(NEWER)
     write_ticks(tmp_path / "one", model=MessageModel.parse(DOCUMENT.replace("size = 120", "size = 112")))
     write_ticks(tmp_path / "two", first=COUNT + 1)
@@ -159,7 +159,9 @@ def test_rows_of_raw_that_cannot_be_read_are_tried_once_for_each_version(tmp_pat
         append(archive, tmp_path / "two")
         register_models(archive, [TICK])
         assert read_again(archive) is not None
-        assert archive.catalogue.account.rows == {"raw": COUNT, "tick": COUNT}, "records of the first are too short"
+        assert archive.catalogue.account.rows == {"raw": COUNT, "tick": COUNT}, (
+            "records of the first version are too short"
+        )
         (tried,) = map(Path, archive.paths("raw"))
         aside = tried.rename(tmp_path / "aside")
         assert read_again(archive) is None, "the file is not read again"

@@ -1,4 +1,4 @@
-"""Making packets: packing, fragments, ranges, and stamping a packet anew."""
+"""The packer: packing, fragments, ranges, and restamping a packet."""
 
 import struct
 from typing import Any
@@ -53,7 +53,7 @@ class TestPacker:
         assert [len(decode(closed)), len(decode(flushed(packer)))] == [2, 1]
 
     @pytest.mark.spec("FILT-3")
-    def test_flush_waits_for_nothing(self) -> None:
+    def test_flush_sends_immediately(self) -> None:
         packer = Packer(*STREAM)
         assert packer.flush() is None
         packer.add("t", b"now")
@@ -69,7 +69,7 @@ class TestPacker:
 
     @pytest.mark.spec("FILT-2")
     @pytest.mark.parametrize("size", [1_400, 1_401, 1_408, 2_800, 2_801, 100_000])
-    def test_a_long_message_is_cut(self, size: int) -> None:
+    def test_a_long_message_is_fragmented(self, size: int) -> None:
         packer = Packer(*STREAM)
         packer.add("before", b"-")
         content = bytes(index % 251 for index in range(size))
@@ -87,7 +87,7 @@ class TestPacker:
         assert decoded[-1][1].topic == "after"
         assert not decode(packets[0]).is_fragmented
 
-    def test_a_message_that_just_fits_is_whole(self) -> None:
+    def test_a_message_that_just_fits_is_not_fragmented(self) -> None:
         packer = Packer(*STREAM)
         content = bytes(PACKET_SIZE_DEFAULT - 48 - 16 - 8)
         assert packer.add("t", content) == []
@@ -95,7 +95,7 @@ class TestPacker:
         assert len(packet) == PACKET_SIZE_DEFAULT
         assert not decode(packet).is_fragmented
 
-    def test_an_empty_packet_does_not_overtake(self) -> None:
+    def test_an_empty_packet_does_not_overtake_waiting_messages(self) -> None:
         packer = Packer(*STREAM)
         packer.add("t", b"")
         with pytest.raises(LocalProtocolError, match="flush"):
@@ -121,14 +121,14 @@ class TestPacker:
             ("t", {"extensions": encode_extensions({1: bytes(65_528)})}),
         ],
     )
-    def test_what_cannot_be_sent_is_refused_and_changes_nothing(self, topic: str, options: dict[str, Any]) -> None:
+    def test_unsendable_messages_are_refused_without_effect(self, topic: str, options: dict[str, Any]) -> None:
         packer = Packer(*STREAM)
         packer.add("before", b"")
         with pytest.raises(LocalProtocolError):
             packer.add(topic, b"content", **options)
         assert (packer.pending_count, packer.next_sequence) == (1, 1)
 
-    def test_the_longest_message_is_sent_and_no_longer_one(self) -> None:
+    def test_the_longest_message_is_sent_and_a_longer_one_is_refused(self) -> None:
         packer = Packer(*STREAM, packet_size_max=PACKET_SIZE_MAX)
         packets = [*packer.add("t", bytes(MESSAGE_SIZE_MAX)), flushed(packer)]
         assert sum(len(decode(packet)[0].payload) for packet in packets) == MESSAGE_SIZE_MAX
@@ -143,14 +143,14 @@ class TestPacker:
         assert (direct.topic, direct.flags, direct.extensions) == ("", MessageFlag.DIRECT, extensions)
 
     @pytest.mark.parametrize("stream", [(0, 1, 1), (2**64, 1, 1), (1, 2**32, 1), (1, -1, 1), (1, 1, 2**32)])
-    def test_streams_that_cannot_be(self, stream: tuple[int, int, int]) -> None:
+    def test_impossible_streams_are_refused(self, stream: tuple[int, int, int]) -> None:
         with pytest.raises(LocalProtocolError):
             Packer(*stream)
         with pytest.raises(LocalProtocolError):
             encode_nack(*stream, [(1, 1)])
 
     @pytest.mark.parametrize("size", [0, PACKET_SIZE_MIN - 1, PACKET_SIZE_MAX + 1])
-    def test_packet_sizes_out_of_bounds(self, size: int) -> None:
+    def test_packet_sizes_out_of_bounds_are_refused(self, size: int) -> None:
         with pytest.raises(LocalProtocolError):
             Packer(*STREAM, packet_size_max=size)
 
@@ -166,7 +166,7 @@ class TestRangesAndRestamp:
             assert not decoded.is_fragmented
 
     @pytest.mark.parametrize("ranges", [[], [(1, 1)] * (RANGES_MAX + 1), [(2, 1)], [(0, 2**64)], [(-1, 1)]])
-    def test_ranges_that_cannot_be(self, ranges: list[tuple[int, int]]) -> None:
+    def test_impossible_ranges_are_refused(self, ranges: list[tuple[int, int]]) -> None:
         with pytest.raises(LocalProtocolError):
             encode_nack(*STREAM, ranges)
 
@@ -177,7 +177,7 @@ class TestRangesAndRestamp:
         assert [at for at in range(len(packet)) if changed[at] != packet[at] and not 12 <= at < 16] == [4, 40]
         assert restamp(packet) == packet
 
-    def test_restamp_refuses_damage_and_values_that_do_not_fit(self, packet: bytes) -> None:
+    def test_restamp_refuses_damaged_packets_and_unsuitable_values(self, packet: bytes) -> None:
         with pytest.raises(PacketError):
             restamp(packet[:-1] + b"!")
         for options in ({"gap": 2**32}, {"gap": -1}, {"set_flags": 65_536}):

@@ -33,24 +33,24 @@ def messages(count: int, flags: int = 0) -> list[Published]:
     return [Published(b"a.x", b"payload", flags=flags) for _ in range(count)]
 
 
-def test_a_synchronous_message_is_acknowledged_when_the_other_router_has_it() -> None:
+def test_a_synchronous_message_is_acknowledged_when_the_other_router_has_stored_it() -> None:
     one, other = pair_of_routers()
     one.tell(Data(10, encode_publish(1, 1, messages(3))))
-    assert delivered(one) == [(1, False), (2, False), (3, False)], "delivery goes on in parallel"
+    assert delivered(one) == [(1, False), (2, False), (3, False)], "delivery happens in parallel"
     assert one.runs == []
     exchange(one, other)
     assert one.runs == [(1, 3, OUTCOME_SYNC)]
     assert other.router.tables.message_count == 3
-    assert other.sent == [], "a router that stands by delivers nothing"
+    assert other.sent == [], "a standby delivers nothing"
 
 
-def test_repl_6_endpoints_are_defined_at_the_other_router() -> None:
+def test_repl_6_endpoints_are_defined_on_the_other_router() -> None:
     one, other = pair_of_routers()
     assert (one.pair.is_active, other.pair.is_active) == (True, False)
     assert [each.name for each in other.router.endpoints] == ["dead", "q"]
 
 
-def test_a_settlement_is_forwarded_and_what_was_settled_before_is_not_sent() -> None:
+def test_a_settlement_is_forwarded_and_settled_messages_are_not_sent() -> None:
     one, other = pair_of_routers()
     first = one.router.tables.next_id
     one.tell(Data(10, encode_publish(1, 1, messages(3))))
@@ -60,7 +60,7 @@ def test_a_settlement_is_forwarded_and_what_was_settled_before_is_not_sent() -> 
     assert other.router.tables.message_count == 1
 
 
-def test_after_a_planned_switch_the_other_router_goes_on_with_what_is_left() -> None:
+def test_after_a_planned_switch_the_other_router_continues_with_the_rest() -> None:
     one, other = pair_of_routers()
     first = one.router.tables.next_id
     one.tell(Data(10, encode_publish(1, 1, messages(3))))
@@ -75,21 +75,21 @@ def test_after_a_planned_switch_the_other_router_goes_on_with_what_is_left() -> 
     assert delivered(other) == [(2, True), (3, True)], "flagged, in order"
     other.tell(Data(11, encode_publish(1, 3, messages(2, MESSAGE_RESENT))))
     exchange(one, other)
-    assert other.runs == [(3, 3, OUTCOME_SYNC), (4, 4, OUTCOME_SYNC)], "what comes again is told when both have it"
+    assert other.runs == [(3, 3, OUTCOME_SYNC), (4, 4, OUTCOME_SYNC)], "a resend is acknowledged when both have it"
     assert delivered(other)[-1] == (4, True), "sent again: another router may have delivered it"
     assert one.sent == []
     assert one.router.tables.message_count == other.router.tables.message_count == 3
 
 
-def test_repl_5_what_was_settled_while_the_old_router_was_away_is_settled_there_too() -> None:
-    """The pair began without a message: all that came since was known to both."""
+def test_repl_5_messages_settled_while_the_old_router_was_away_are_settled_there_too() -> None:
+    """The pair began without a message: both knew all later ones."""
     one, other = pair_of_routers()
     first = one.router.tables.next_id
     one.tell(Data(10, encode_publish(1, 1, messages(3))))
     exchange(one, other)
     other.tell(SwitchHere())
     exchange(one, other)
-    assert other.router.log.since == Since(2, first + 2), "so much the old router had told it"
+    assert other.router.log.since == Since(2, first + 2), "the old router had reported this much"
     other.clients(11)
     for each in (one, other):
         each.tell(PeerClosed(1))
@@ -101,7 +101,7 @@ def test_repl_5_what_was_settled_while_the_old_router_was_away_is_settled_there_
     assert one.router.tables.message_count == other.router.tables.message_count == 1
 
 
-def test_a_frame_that_is_not_as_it_should_be_ends_the_link() -> None:
+def test_an_invalid_frame_ends_the_link() -> None:
     one, other = pair_of_routers()
     for data in (b"", b"\x08", b"\x08" + bytes(15) + b"x" * 64, b"\x06abc", b"\x81\xa1"):
         other.tell(PeerFrame(1, data))
@@ -112,15 +112,15 @@ def test_a_frame_that_is_not_as_it_should_be_ends_the_link() -> None:
     assert one.pair.is_active
 
 
-def test_repl_8_an_operator_orders_degradation_and_takes_it_back() -> None:
+def test_repl_8_an_operator_orders_degradation_and_withdraws_the_order() -> None:
     one, other = pair_of_routers()
     other.tell(Degrade(is_ordered=True))
-    assert not other.pair.degrading.is_ordered, "it is the active router's to obey"
+    assert not other.pair.degradation.is_ordered, "the order is for the active router"
     one.tell(Degrade(is_ordered=True))
     one.tell(Data(10, encode_publish(1, 1, messages(1))))
-    assert one.runs == [(1, 1, OUTCOME_DEGRADED)], "nobody waits for the other router"
+    assert one.runs == [(1, 1, OUTCOME_DEGRADED)], "no wait for the other router"
     exchange(one, other)
-    assert other.router.tables.message_count == 1, "which gets it all the same"
+    assert other.router.tables.message_count == 1, "the other router still gets it"
     assert copying_of(one.pair) == copying_of(other.pair) == "degraded"
     one.tell(Degrade(is_ordered=False))
     one.tell(Data(10, encode_publish(1, 2, messages(1))))
@@ -129,7 +129,7 @@ def test_repl_8_an_operator_orders_degradation_and_takes_it_back() -> None:
     assert one.runs[1:] == [(2, 2, OUTCOME_SYNC)]
 
 
-def test_repl_6_what_was_deleted_while_the_other_router_was_away_is_deleted_there() -> None:
+def test_repl_6_endpoints_deleted_while_the_other_router_was_away_are_deleted_there() -> None:
     one, other = pair_of_routers()
     one.tell(LinkOpened(20, "operator", is_operator=True))
     one.tell(Data(10, encode_publish(1, 1, messages(2))))
@@ -147,12 +147,12 @@ def test_repl_6_what_was_deleted_while_the_other_router_was_away_is_deleted_ther
     assert other.pair.receiving.is_whole
 
 
-def test_repl_7_an_order_that_could_not_be_carried_out_is_forgotten_with_the_link() -> None:
+def test_repl_7_an_order_that_was_not_executed_is_forgotten_with_the_link() -> None:
     one, other = pair_of_routers()
     one.tell(PeerOpened(2))
     one.tell(PeerFrame(2, PAIR.encode(Standing("b", "standby", 1), 2**20)))
     one.tell(PeerFrame(2, PAIR.encode(Switch(), 2**20)))
-    assert one.pair.is_active, "the other router still compares"
+    assert one.pair.is_active, "the other router is still comparing"
     one.frames.clear()
     one.tell(PeerOpened(3))
     other.tell(PeerOpened(1))
@@ -162,7 +162,7 @@ def test_repl_7_an_order_that_could_not_be_carried_out_is_forgotten_with_the_lin
     assert other.pair.receiving.is_whole
 
 
-def test_repl_7_one_order_is_one_epoch_and_a_yield_that_is_lost_leaves_nobody_waiting() -> None:
+def test_repl_7_one_order_uses_one_epoch_and_a_lost_yield_leaves_neither_router_waiting() -> None:
     one, other = pair_of_routers()
     other.tell(SwitchHere())
     exchange(one, other)
@@ -172,7 +172,7 @@ def test_repl_7_one_order_is_one_epoch_and_a_yield_that_is_lost_leaves_nobody_wa
         other.tell(PeerFrame(1, frame))
     assert not other.pair.is_active, "it yields"
     one.frames.clear()
-    other.frames.clear()  # and nobody hears it
+    other.frames.clear()  # and the message is lost
     for link, each in ((2, one), (2, other)):
         each.tell(PeerClosed(1))
         each.tell(PeerOpened(link))

@@ -1,5 +1,5 @@
-"""A pair that switches by itself, with one router that lacks endpoints (REPL-8, REPL-14): an automatic switch does
-not give up messages that only the active router has."""
+"""A pair with automatic switches, in which one router lacks endpoints (REPL-8, REPL-14): an automatic switch does not
+give up messages that only the active router has."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def sent(leased: LeasedPair, number: int, topic: bytes) -> int | None:
 
 
 def operate(leased: LeasedPair) -> int:
-    """A new link to the router that stands by."""
+    """A new link to the standby."""
     leased.other.tell(LinkOpened(20, "client", is_operator=True))
     return 20
 
@@ -47,7 +47,7 @@ def is_switched_when_the_active_one_dies(leased: LeasedPair) -> bool:
     return leased.other.pair.is_active
 
 
-def test_what_the_other_router_has_no_endpoint_for_is_acknowledged_when_voters_know_who_is_alone() -> None:
+def test_messages_without_an_endpoint_on_the_other_router_wait_for_a_recorded_degradation() -> None:
     leased = by_hand()
     publish(leased, 1, b"s.x")
     publish(leased, 2, b"a.x")
@@ -62,7 +62,7 @@ def test_what_the_other_router_has_no_endpoint_for_is_acknowledged_when_voters_k
     assert sent(leased, 4, b"s.x") == DEGRADED
 
 
-def test_there_is_no_automatic_switch_while_one_router_has_what_the_other_has_no_endpoint_for() -> None:
+def test_no_automatic_switch_while_one_router_has_messages_without_an_endpoint_on_the_other() -> None:
     leased = by_hand()
     assert sent(leased, 1, b"s.x") == DEGRADED
     assert not is_switched_when_the_active_one_dies(leased)
@@ -73,18 +73,18 @@ def test_there_is_no_automatic_switch_while_one_router_has_what_the_other_has_no
     assert leased.one.pair.is_active
     assert leased.one.pair.sending is not None
     assert leased.one.pair.sending.is_whole
-    assert leased.one.pair.degrading.mode == "synchronous"
-    assert leased.witness.memory.degraded == "a", "it still has what the other one lacks"
+    assert leased.one.pair.degradation.mode == "synchronous"
+    assert leased.witness.memory.degraded == "a", "it still has messages that the other one lacks"
 
 
-def test_an_endpoint_that_is_lacking_and_has_nothing_hinders_nobody() -> None:
+def test_an_empty_missing_endpoint_prevents_no_switch() -> None:
     leased = by_hand()
     assert sent(leased, 1, b"a.x") == SYNC
     assert [copying_of(each.pair) for each in leased.routers] == ["in step", "in step"]
     assert is_switched_when_the_active_one_dies(leased)
 
 
-def test_what_is_not_to_be_synchronous_hinders_nobody() -> None:
+def test_asynchronous_messages_prevent_no_switch() -> None:
     leased = by_hand(replace(SOLO, replication="asynchronous"))
     assert sent(leased, 1, b"s.x") == STORED
     leased.run(3_000)
@@ -92,7 +92,7 @@ def test_what_is_not_to_be_synchronous_hinders_nobody() -> None:
     assert is_switched_when_the_active_one_dies(leased)
 
 
-def test_a_transaction_that_publishes_there_is_noted_first() -> None:
+def test_a_transaction_that_publishes_there_is_recorded_first() -> None:
     leased = by_hand()
     leased.one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(leased, 1, b"s.x", transaction=1)
@@ -104,7 +104,7 @@ def test_a_transaction_that_publishes_there_is_noted_first() -> None:
     assert leased.witness.memory.degraded == "a"
 
 
-def test_when_the_endpoint_is_at_both_the_pair_switches_again() -> None:
+def test_when_both_routers_have_the_endpoint_the_pair_switches_again() -> None:
     leased = by_hand()
     assert sent(leased, 1, b"s.x") == DEGRADED
     leased.other.tell(RequestReceived(operate(leased), CreateEndpoint(9, SOLO)))
@@ -116,7 +116,7 @@ def test_when_the_endpoint_is_at_both_the_pair_switches_again() -> None:
     assert leased.other.router.tables.message_count == 2
 
 
-def test_when_it_was_consumed_the_pair_switches_again() -> None:
+def test_when_its_messages_were_consumed_the_pair_switches_again() -> None:
     leased = by_hand()
     assert sent(leased, 1, b"s.x") == DEGRADED
     leased.run(3_000)
@@ -127,7 +127,7 @@ def test_when_it_was_consumed_the_pair_switches_again() -> None:
     assert is_switched_when_the_active_one_dies(leased)
 
 
-def test_repl_7_what_was_synchronous_is_not_given_up_by_itself_when_its_copies_were_deleted() -> None:
+def test_repl_7_synchronous_messages_are_not_given_up_automatically_when_their_copies_were_deleted() -> None:
     leased = LeasedPair(SOLO, second=(SOLO,), mirror="none", matching="primary")
     assert sent(leased, 1, b"s.x") == SYNC
     leased.other.tell(RequestReceived(operate(leased), DeleteEndpoint(9, "solo", False)))
@@ -137,13 +137,13 @@ def test_repl_7_what_was_synchronous_is_not_given_up_by_itself_when_its_copies_w
 
 
 @pytest.mark.parametrize("degrade", ["after", "never"])
-def test_repl_7_a_planned_switch_leaves_it_behind_and_says_so(degrade: str) -> None:
+def test_repl_7_a_planned_switch_leaves_them_behind_and_reports_it(degrade: str) -> None:
     leased = by_hand(degrade=degrade)
     assert sent(leased, 1, b"s.x") == (DEGRADED if degrade == "after" else None)
     leased.other.tell(SwitchHere())
     leased.run(1_000)
     assert [each.pair.is_active for each in leased.routers] == [False, True]
-    assert leased.other.pair.switching.left_there == {"solo": 1}
+    assert leased.other.pair.planned_switch.left_there == {"solo": 1}
     assert leased.witness.memory.degraded == ""
     leased.one.tell(SwitchHere())
     leased.run(1_000)
@@ -151,7 +151,7 @@ def test_repl_7_a_planned_switch_leaves_it_behind_and_says_so(degrade: str) -> N
     assert leased.one.router.tables.message_count == 1
 
 
-def test_a_planned_switch_that_is_called_off_is_noted_anew() -> None:
+def test_a_cancelled_planned_switch_is_recorded_again() -> None:
     leased = by_hand()
     assert sent(leased, 1, b"s.x") == DEGRADED
     leased.other.is_storing = False  # so that the other router never has everything
@@ -161,5 +161,5 @@ def test_a_planned_switch_that_is_called_off_is_noted_anew() -> None:
     assert leased.witness.memory.degraded == ""
     leased.run(8_000)
     assert leased.one.pair.is_active
-    assert "stands_by" in leased.one.notes, "it had stopped for it"
+    assert "stands_by" in leased.one.notes, "it had stopped for the switch"
     assert leased.witness.memory.degraded == "a"

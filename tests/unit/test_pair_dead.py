@@ -1,4 +1,4 @@
-"""Dead letters at the routers of a pair: the reason, and the endpoint that gave up the message (REPL-12)."""
+"""Dead letters at the routers of a pair: the cause, and the endpoint that gave up the message (REPL-12)."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def pair_with(*endpoints: EndpointConfig, **options: Any) -> tuple[Router, Route
 
 
 def delivered(router: Router, endpoint: str, link: int = LINK, request: int = 20) -> tuple[int, list[Delivered]]:
-    """The flow, and what it gets."""
+    """The flow, and its deliveries."""
     router.sent.clear()
     router.tell(RequestReceived(link, OpenFlow(request, endpoint, 100)))
     frames = [each for each in router.sent if isinstance(each, Deliver)]
@@ -51,7 +51,7 @@ def settle(router: Router, endpoint: str, what: int, transaction: int = 0) -> No
 
 
 def dead_letters(router: Router, endpoint: str = "dead", link: int = 30) -> dict[str, tuple[int, str]]:
-    """By text: why, and by which endpoint of this router."""
+    """By text: the cause, and the endpoint of this router that gave up the message."""
     router.tell(LinkOpened(link, "heir", is_operator=True))
     found = {}
     for each in delivered(router, endpoint, link, 40 + link)[1]:
@@ -62,7 +62,7 @@ def dead_letters(router: Router, endpoint: str = "dead", link: int = 30) -> dict
 
 @pytest.mark.parametrize("is_linked", [True, False], ids=["streamed", "compared"])
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
-def test_repl_12_the_other_router_knows_why_and_by_whom_a_message_was_given_up(
+def test_repl_12_the_other_router_knows_the_cause_and_the_endpoint_of_a_dead_letter(
     is_linked: bool, is_restarted: bool
 ) -> None:
     """Endpoints have other numbers there."""
@@ -94,7 +94,7 @@ def test_repl_12_the_other_router_knows_why_and_by_whom_a_message_was_given_up(
 
 
 @pytest.mark.parametrize("is_linked", [True, False], ids=["streamed", "compared"])
-def test_what_a_transaction_rejects_says_so_at_both_routers(is_linked: bool) -> None:
+def test_a_reject_in_a_transaction_has_its_cause_at_both_routers(is_linked: bool) -> None:
     one, other = pair_with(DEAD, queue("picky"))
     one.tell(Data(LINK, encode_publish(1, 1, [Published(b"picky.x", b"bad")])))
     exchange(one, other)
@@ -111,8 +111,8 @@ def test_what_a_transaction_rejects_says_so_at_both_routers(is_linked: bool) -> 
     assert dead_letters(other) == {"bad": (WHY_REJECTED, "picky")}
 
 
-def test_two_queues_that_got_a_message_from_two_endpoints_say_so_each() -> None:
-    """Also when the message is sent as it stands then."""
+def test_two_dead_letters_of_one_message_have_their_own_endpoints() -> None:
+    """Also when the message is sent in its current state."""
     one, other = pair_with(DEAD, DEAD_TOO, PICKY, EXPIRING)
     disconnect(one, other)
     one.tell(Data(LINK, encode_publish(1, 1, [Published(b"all.x", b"both")])))

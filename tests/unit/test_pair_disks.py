@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spec("REPL-14")
 
 
 class Router:
-    """The first of a new pair; its witness grants what it asks for."""
+    """The first router of a new pair; its witness grants every request."""
 
     def __init__(self) -> None:
         randomness = SeededRandomness(1, "a")
@@ -52,7 +52,7 @@ class Router:
             self.tell(Tick())
 
 
-def test_an_active_router_whose_disk_fails_makes_way() -> None:
+def test_an_active_router_with_a_failed_disk_yields() -> None:
     router = Router()
     router.run(3)
     assert router.pair.is_active
@@ -64,7 +64,7 @@ def test_an_active_router_whose_disk_fails_makes_way() -> None:
     assert (router.pair.is_active, router.asked) == (False, 0)
 
 
-def test_a_router_whose_disk_is_full_stays_active_but_does_not_become_so() -> None:
+def test_a_router_with_a_full_disk_stays_active_but_does_not_become_active() -> None:
     router = Router()
     router.run(3)
     router.tell(DiskTroubled("no space"))
@@ -79,10 +79,10 @@ def test_a_router_whose_disk_is_full_stays_active_but_does_not_become_so() -> No
     assert router.pair.is_active
 
 
-def test_a_router_whose_disk_does_not_take_the_epoch_lets_the_other_try() -> None:
+def test_a_router_whose_disk_does_not_store_the_epoch_yields_to_the_other() -> None:
     router = Router()
     router.is_storing = False
     router.run(3)
     assert (router.pair.is_active, router.released) == (False, 1)
     router.run(10)
-    assert router.released > 1, "it tries again, and makes way again"
+    assert router.released > 1, "it tries again, and yields again"

@@ -1,4 +1,4 @@
-"""Endpoints of a pair that are deleted or altered (REPL-5, REPL-6): the copies of what they had."""
+"""Endpoints of a pair that are deleted or altered (REPL-5, REPL-6): the copies of their messages."""
 
 import pytest
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ def two_routers(*endpoints: EndpointConfig) -> tuple[Router, Router]:
 
 
 def rejected_behind_a_full_window(one: Router) -> None:
-    """What the consumer rejects waits for its turn: the other router has not stored what came before."""
+    """Rejected messages wait in order: the other router has not stored the earlier ones."""
     first = one.router.tables.next_id - 3
     one.tell(Data(10, encode_publish(1, 4, [Published(b"a.x", bytes(WINDOW))])))
     one.tell(Data(10, encode_settle(1, [(first, first + 2, 3)])))
@@ -42,7 +42,7 @@ def rejected_behind_a_full_window(one: Router) -> None:
     assert one.pair.sending.backlog == 3
 
 
-def test_what_a_deleted_endpoint_gave_up_is_at_both_routers() -> None:
+def test_dead_letters_of_a_deleted_endpoint_are_on_both_routers() -> None:
     one, other = two_routers(DEAD, replace(QUEUE, deliveries_max=1))
     one.tell(RequestReceived(10, DeleteEndpoint(9, "q", True)))
     exchange(one, other)
@@ -50,7 +50,7 @@ def test_what_a_deleted_endpoint_gave_up_is_at_both_routers() -> None:
     assert held(one) == held(other) == {"dead": 3}
 
 
-def test_a_deletion_does_not_overtake_what_waits_for_its_turn() -> None:
+def test_a_deletion_does_not_overtake_waiting_messages() -> None:
     one, other = two_routers(DEAD, QUEUE)
     rejected_behind_a_full_window(one)
     one.tell(RequestReceived(10, DeleteEndpoint(9, "q", True)))
@@ -63,7 +63,7 @@ def test_a_deletion_does_not_overtake_what_waits_for_its_turn() -> None:
     assert held(other) == {"dead": 3, "e": 0}
 
 
-def test_what_is_published_while_a_deletion_waits_is_matched_by_the_active_router() -> None:
+def test_messages_published_while_a_deletion_waits_are_matched_by_the_active_router() -> None:
     one, other = two_routers(DEAD, QUEUE, replace(OTHER, replication="synchronous"))
     rejected_behind_a_full_window(one)
     one.tell(RequestReceived(10, DeleteEndpoint(9, "q", True)))
@@ -71,11 +71,11 @@ def test_what_is_published_while_a_deletion_waits_is_matched_by_the_active_route
     exchange(one, other)
     one.publish(6)
     exchange(one, other)
-    assert one.pair.sending is not None  # no link was ended
+    assert one.pair.sending is not None  # no link was closed
     assert held(one) == held(other) == {"dead": 3, "e": 6}
 
 
-def test_an_endpoint_that_comes_again_while_its_deletion_waits_has_only_what_is_new() -> None:
+def test_an_endpoint_defined_again_while_its_deletion_waits_has_only_new_messages() -> None:
     one, other = two_routers(DEAD, QUEUE)
     rejected_behind_a_full_window(one)
     one.tell(RequestReceived(10, DeleteEndpoint(9, "q", True)))
@@ -88,7 +88,7 @@ def test_an_endpoint_that_comes_again_while_its_deletion_waits_has_only_what_is_
     assert held(one) == held(other) == {"dead": 3, "q": 1}
 
 
-def test_what_an_endpoint_had_is_copied_when_it_is_made_a_replicated_one() -> None:
+def test_messages_of_an_endpoint_that_becomes_replicated_are_copied() -> None:
     one, other = two_routers(DEAD, QUEUE, OTHER)
     assert (held(one)["e"], held(other)["e"]) == (3, 0)
     one.tell(RequestReceived(10, AlterEndpoint(9, replace(OTHER, replication="synchronous"))))
@@ -99,8 +99,8 @@ def test_what_an_endpoint_had_is_copied_when_it_is_made_a_replicated_one() -> No
 
 
 @pytest.mark.parametrize("is_linked", [True, False])
-def test_repl_5_an_endpoint_that_is_replicated_no_more_has_no_copies(is_linked: bool) -> None:
-    """They would come again after a switch, though their consumer has settled them."""
+def test_repl_5_an_endpoint_that_is_no_longer_replicated_has_no_copies(is_linked: bool) -> None:
+    """Otherwise the copies would be delivered again after a switch, although they were settled."""
     one, other = two_routers(DEAD, QUEUE)
     first = one.router.tables.next_id - 3
     if not is_linked:
@@ -120,7 +120,7 @@ def test_repl_5_an_endpoint_that_is_replicated_no_more_has_no_copies(is_linked: 
     assert held(one) == {"dead": 0, "q": 2}
 
 
-def test_repl_6_endpoints_are_mirrored_however_many_have_come_and_gone() -> None:
+def test_repl_6_endpoints_are_mirrored_whatever_the_number_of_former_ones() -> None:
     one, other = two_routers(DEAD, QUEUE)
     one.router.endpoints._number_highest = 70_000
     one.tell(RequestReceived(10, CreateEndpoint(9, replace(QUEUE, name="late"))))
@@ -134,7 +134,7 @@ def test_repl_6_endpoints_are_mirrored_however_many_have_come_and_gone() -> None
     assert held(one) == held(other) == {"dead": 0, "q": 5, "late": 2}
 
 
-def test_when_all_numbers_of_endpoints_are_used_up_no_more_are_made() -> None:
+def test_when_all_endpoint_numbers_are_used_no_more_endpoints_are_created() -> None:
     one, other = two_routers(DEAD, QUEUE)
     one.router.endpoints._number_highest = NUMBER_MAX
     one.tell(RequestReceived(10, CreateEndpoint(9, replace(QUEUE, name="late"))))
@@ -148,7 +148,7 @@ def test_when_all_numbers_of_endpoints_are_used_up_no_more_are_made() -> None:
 LATE = EndpointConfig(name="late", wants=(Want(topics=("a.>",)),), replication="synchronous")
 
 
-def test_repl_13_what_was_filled_at_one_router_is_not_filled_again_at_the_other() -> None:
+def test_repl_13_an_endpoint_filled_at_one_router_is_not_filled_again_at_the_other() -> None:
     one, other = two_routers(DEAD, QUEUE)
     first = one.router.tables.next_id - 3
     one.tell(RequestReceived(10, CreateEndpoint(8, LATE, 1)))
@@ -164,8 +164,8 @@ def test_repl_13_what_was_filled_at_one_router_is_not_filled_again_at_the_other(
     assert held(one)["late"] == held(other)["late"] == 0
 
 
-def test_repl_13_how_far_an_endpoint_is_filled_does_not_overtake_what_it_was_filled_with() -> None:
-    """The active router is gone before that has been sent: the other one fills the endpoint."""
+def test_repl_13_the_position_of_a_fill_does_not_overtake_its_messages() -> None:
+    """The active router is lost before the messages were sent: the other router fills the endpoint."""
     one, other = two_routers(DEAD, QUEUE)
     rejected_behind_a_full_window(one)
     one.tell(RequestReceived(10, CreateEndpoint(8, LATE, 1)))

@@ -18,21 +18,21 @@ def pair_in_step() -> tuple[Router, Router]:
 
 
 def say(one: Router, other: Router) -> None:
-    """What each has said the other hears, and answers; no time passes."""
+    """Exchange all messages between the routers; no time passes."""
     while one.frames or other.frames:
         for here, there in ((one, other), (other, one)):
             while here.frames:
                 there.tell(PeerFrame(1, here.frames.pop(0)))
 
 
-def test_asynchronous_messages_are_acknowledged_at_once_and_gather_before_they_are_sent() -> None:
+def test_asynchronous_messages_are_acknowledged_at_once_and_batched_before_they_are_sent() -> None:
     """REPL-3"""
     one, other = pair_in_step()
     for number in range(1, 5):
         one.publish(number, flags=MESSAGE_WANTS_ASYNC)
         say(one, other)
     assert one.outcomes == dict.fromkeys(range(1, 5), OUTCOME_ASYNC)
-    assert other.router.tables.message_count == 1, "the first did not wait for company"
+    assert other.router.tables.message_count == 1, "the first one did not wait for others"
     assert one.pair.next_deadline_ns() == one.now_ns + GATHER_NS
     assert let_go(one)
     say(one, other)
@@ -41,7 +41,7 @@ def test_asynchronous_messages_are_acknowledged_at_once_and_gather_before_they_a
     assert one.pair.sending.gathered_ns is None
 
 
-def test_a_synchronous_message_waits_for_nothing_and_takes_along_what_has_gathered() -> None:
+def test_a_synchronous_message_is_sent_at_once_with_the_waiting_batch() -> None:
     """REPL-3"""
     one, other = pair_in_step()
     for number, flags in enumerate((MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_ASYNC, MESSAGE_WANTS_SYNC), 1):
@@ -51,8 +51,8 @@ def test_a_synchronous_message_waits_for_nothing_and_takes_along_what_has_gather
     assert other.router.tables.message_count == 3
 
 
-def test_a_planned_switch_does_not_wait_for_what_gathers() -> None:
-    """REPL-7: nothing is lost by it, either."""
+def test_a_planned_switch_does_not_wait_for_the_batch() -> None:
+    """REPL-7: nor does it lose messages."""
     one, other = pair_in_step()
     for number in (1, 2):
         one.publish(number, flags=MESSAGE_WANTS_ASYNC)

@@ -1,4 +1,4 @@
-"""A pair of routers and what only the log still has: transactions larger than the cache (REPL-10), what was decided of
+"""A pair of routers and messages that are only in the log: transactions larger than the cache (REPL-10), decisions on
 rejected messages, and endpoints that begin in the past (REPL-13)."""
 
 import pytest
@@ -59,7 +59,7 @@ def test_repl_10_a_transaction_larger_than_the_cache_reaches_the_other_router(tr
 
 
 class Forgetful(Router):
-    """As if what is read had been cleaned away."""
+    """As if the records to read had been removed by cleaning."""
 
     is_forgetful = False
 
@@ -67,13 +67,13 @@ class Forgetful(Router):
         return [] if self.is_forgetful else super()._found(read)
 
 
-def test_repl_10_one_whose_record_was_cleaned_away_goes_message_by_message() -> None:
+def test_repl_10_a_transaction_whose_record_was_cleaned_is_sent_as_single_messages() -> None:
     one, other = Forgetful("a", QUEUE, **SMALL), Router("b", **SMALL)
     connect(one, other)
     one.clients(10)
     one.is_forgetful = True
     transaction(one, 1, *(bytes(4 * KIB) for _ in range(60)))
-    assert one.pair.sending is None  # the link was ended
+    assert one.pair.sending is None  # the link was closed
     one.is_forgetful = False
     disconnect(one, other)
     connect(one, other)
@@ -81,11 +81,11 @@ def test_repl_10_one_whose_record_was_cleaned_away_goes_message_by_message() -> 
     assert one.answers[21] == Ended(0, "committed", SYNC)
 
 
-# Where rejected messages go
+# Destination of rejected messages
 
 
 @pytest.mark.parametrize("how", ["linked", "relinked", "restarted"])
-def test_repl_10_what_a_transaction_rejects_goes_where_it_was_to_go_at_the_commit(how: str) -> None:
+def test_repl_10_a_reject_in_a_transaction_goes_to_the_destination_at_the_commit(how: str) -> None:
     consumed = replace(QUEUE, dead_to="first")
     one, other = Router("a", FIRST, SECOND, consumed), Router("b", FIRST, SECOND)
     connect(one, other)
@@ -108,7 +108,7 @@ def test_repl_10_what_a_transaction_rejects_goes_where_it_was_to_go_at_the_commi
     assert held(one) == held(other) == {"first": 2, "second": 0, "q": 0}
 
 
-def test_what_is_rejected_to_an_endpoint_that_is_gone_goes_to_the_one_that_is_there() -> None:
+def test_a_reject_to_a_removed_endpoint_goes_to_the_existing_one() -> None:
     consumed = replace(QUEUE, dead_to="first")
     one, other = Router("a", FIRST, SECOND, consumed), Router("b", FIRST, SECOND)
     connect(one, other)
@@ -142,7 +142,7 @@ def flags_delivered(router: Router, link: int, name: str) -> list[int]:
     ]
 
 
-def test_repl_13_what_is_filled_by_a_successor_may_have_been_delivered_before() -> None:
+def test_repl_13_messages_filled_by_a_successor_may_have_been_delivered_before() -> None:
     one, other = Router("a", QUEUE), Router("b")
     connect(one, other)
     one.clients(10)
@@ -150,14 +150,14 @@ def test_repl_13_what_is_filled_by_a_successor_may_have_been_delivered_before() 
     one.tell(Data(10, encode_settle(1, [(one.ids[0], one.ids[2], 1)])))
     exchange(one, other)
     one.tell(RequestReceived(10, CreateEndpoint(8, LATE, 1)))
-    other.tell(PeerFrame(1, one.frames[0]))  # that there is such an endpoint; the other router learns no more of it
+    other.tell(PeerFrame(1, one.frames[0]))  # the definition of the endpoint; the other router gets no more of it
     assert flags_delivered(one, 11, "late") == [REPLAYED] * 3
     disconnect(one, other)
     other.tell(SwitchHere(is_forced=True))
     assert flags_delivered(other, 12, "late") == [REPLAYED | REDELIVERED] * 3
 
 
-def test_repl_13_what_was_undone_by_a_switch_is_not_found_in_the_log() -> None:
+def test_repl_13_messages_undone_by_a_switch_are_not_found_in_the_log() -> None:
     one, other = Router("a", QUEUE), Router("b")
     connect(one, other)
     one.clients(10)

@@ -1,5 +1,5 @@
-"""Endpoints that only one router of a pair has, or that have no copies (REPL-3, REPL-6): what they have is on one disk,
-and that is said; and it is not dropped when the other router has the endpoint, too."""
+"""Endpoints that only one router of a pair has, or that have no copies (REPL-3, REPL-6): their messages are on one
+disk, which is reported; they are kept when the other router defines the endpoint, too."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def held(router: Router) -> dict[str, int]:
 
 
 def by_hand(**options: Any) -> tuple[Router, Router]:
-    """Each router has its own endpoints; the second has no `solo`."""
+    """Each router has its own endpoints; the second one has no `solo`."""
     pair = {"mirror": "none", **options.pop("pair", {})}
     one, other = Router("a", QUEUE, SOLO, pair=pair, **options), Router("b", QUEUE, pair=pair, **options)
     connect(one, other)
@@ -50,13 +50,13 @@ def by_hand(**options: Any) -> tuple[Router, Router]:
 
 
 def linked_to(router: Router) -> int:
-    """A new link: those that there were end when a router begins to stand by anew."""
+    """A new link: existing links end when a router becomes standby again."""
     router.tell(LinkOpened(20, "client", is_operator=True))
     return 20
 
 
 def relinked(one: Router, other: Router) -> None:
-    """Where the two have found other endpoints for a message, they part once."""
+    """Reconnect once if the routers have matched a message to different endpoints."""
     if one.pair.sending is None or other.pair.receiving is None:
         disconnect(one, other)
         connect(one, other)
@@ -74,19 +74,19 @@ def sent(one: Router, other: Router, number: int, topic: bytes, **options: int) 
 
 
 @pytest.mark.parametrize("matching", ["secondary", "primary"])
-def test_repl_3_what_goes_where_the_other_router_has_no_endpoint_is_degraded(matching: str) -> None:
+def test_repl_3_messages_for_an_endpoint_that_the_other_router_lacks_are_degraded(matching: str) -> None:
     one, other = by_hand(pair={"matching": matching})
     assert sent(one, other, 1, b"a.x") == SYNC
     assert sent(one, other, 2, b"s.x") == DEGRADED
     assert sent(one, other, 3, b"a.both") == DEGRADED
     assert sent(one, other, 4, b"a.x") == SYNC
-    assert one.pair.sending is not None  # no link was ended
+    assert one.pair.sending is not None  # no link was closed
     assert lacking_of(one.pair) == lacking_of(other.pair) == ("solo",)
     assert held(one) == {"dead": 0, "q": 3, "solo": 2}
     assert held(other) == {"dead": 0, "q": 3}
 
 
-def test_repl_3_where_publishers_decide_it_is_degraded_or_stored() -> None:
+def test_repl_3_where_publishers_decide_the_messages_are_degraded_or_stored() -> None:
     one, other = by_hand(replicate_by="publisher")
     assert sent(one, other, 1, b"s.x", flags=1) == DEGRADED
     assert sent(one, other, 2, b"s.x", flags=2) == STORED
@@ -94,7 +94,7 @@ def test_repl_3_where_publishers_decide_it_is_degraded_or_stored() -> None:
     assert sent(one, other, 4, b"a.x", flags=2) == ASYNC
 
 
-def test_repl_3_the_publisher_of_a_message_that_comes_again_is_not_told_that_it_is_at_both() -> None:
+def test_repl_3_a_resend_of_such_a_message_is_not_acknowledged_as_synchronous() -> None:
     one, other = by_hand()
     sent(one, other, 1, b"s.x")
     one.sent.clear()
@@ -106,7 +106,7 @@ def test_repl_3_the_publisher_of_a_message_that_comes_again_is_not_told_that_it_
     assert other.outcomes == {1: KNOWN}
 
 
-def test_repl_8_where_nothing_is_to_be_degraded_its_publisher_alone_waits_for_the_endpoint() -> None:
+def test_repl_8_without_degradation_only_the_publisher_to_that_endpoint_waits() -> None:
     one, other = by_hand(pair={"degrade": "never"})
     assert sent(one, other, 1, b"s.x") is None
     assert sent(one, other, 2, b"a.x") == SYNC
@@ -124,7 +124,7 @@ def test_repl_8_where_nothing_is_to_be_degraded_its_publisher_alone_waits_for_th
     assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 2}
 
 
-def test_repl_8_an_order_to_degrade_lets_it_go() -> None:
+def test_repl_8_an_order_to_degrade_ends_the_wait() -> None:
     one, other = by_hand(pair={"degrade": "never"})
     assert sent(one, other, 1, b"s.x") is None
     one.tell(Degrade(True))
@@ -132,7 +132,7 @@ def test_repl_8_an_order_to_degrade_lets_it_go() -> None:
     assert one.outcomes[1] == DEGRADED
 
 
-def test_repl_10_a_transaction_is_degraded_that_publishes_there() -> None:
+def test_repl_10_a_transaction_that_publishes_there_is_degraded() -> None:
     one, other = by_hand()
     one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(one, 1, b"a.x", transaction=1)
@@ -147,7 +147,7 @@ def test_repl_10_a_transaction_is_degraded_that_publishes_there() -> None:
     assert one.answers[8] == Ended(0, "committed", SYNC)
 
 
-def test_repl_6_when_the_other_router_has_the_endpoint_it_gets_what_there_is() -> None:
+def test_repl_6_when_the_other_router_defines_the_endpoint_it_gets_the_messages() -> None:
     one, other = by_hand()
     sent(one, other, 1, b"s.x")
     sent(one, other, 2, b"a.both")
@@ -165,7 +165,7 @@ def test_repl_6_when_the_other_router_has_the_endpoint_it_gets_what_there_is() -
 @pytest.mark.parametrize("matching", ["secondary", "primary"])
 @pytest.mark.parametrize("is_made_anew", [False, True])
 @pytest.mark.parametrize("frames", range(1, 16))
-def test_repl_3_an_endpoint_that_is_made_while_the_two_compare_is_at_both(
+def test_repl_3_an_endpoint_defined_during_the_comparison_is_on_both(
     frames: int, is_made_anew: bool, matching: str
 ) -> None:
     one, other = by_hand(pair={"matching": matching})
@@ -186,12 +186,12 @@ def test_repl_3_an_endpoint_that_is_made_while_the_two_compare_is_at_both(
     assert held(one) == held(other) == {"dead": 0, "q": 0, "solo": 1}
     publish(one, 2, b"s.x")
     exchange(one, other)
-    assert one.pair.sending is not None  # no link was ended: the two are of one mind
+    assert one.pair.sending is not None  # no link was closed: the two agree
     assert one.outcomes[2] == SYNC
     assert held(one) == held(other) == {"dead": 0, "q": 0, "solo": 2}
 
 
-def test_repl_6_an_endpoint_that_is_deleted_at_the_other_router_is_lacking_from_then_on() -> None:
+def test_repl_6_an_endpoint_deleted_on_the_other_router_counts_as_missing_from_then_on() -> None:
     one, other = by_hand()
     other.tell(RequestReceived(linked_to(other), CreateEndpoint(9, SOLO)))
     exchange(one, other)
@@ -210,7 +210,7 @@ def test_repl_6_an_endpoint_that_is_deleted_at_the_other_router_is_lacking_from_
     assert held(one) == held(other) == {"dead": 0, "q": 0, "solo": 2}
 
 
-def test_an_endpoint_that_comes_later_is_lacking_before_anything_of_it_is_acknowledged() -> None:
+def test_an_endpoint_defined_later_counts_as_missing_before_its_messages_are_acknowledged() -> None:
     one, other = by_hand()
     one.tell(RequestReceived(10, CreateEndpoint(9, replace(SOLO, name="late", wants=(Want(topics=("late.>",)),)))))
     publish(one, 1, b"late.x")
@@ -224,7 +224,7 @@ def test_an_endpoint_that_comes_later_is_lacking_before_anything_of_it_is_acknow
     assert lacking_of(one.pair) == lacking_of(other.pair) == ("solo",)
 
 
-def test_repl_6_a_planned_switch_says_what_stays_behind_and_it_is_there_afterwards() -> None:
+def test_repl_6_a_planned_switch_names_the_messages_left_behind_and_they_are_there_afterwards() -> None:
     local = EndpointConfig(name="local", wants=(Want(topics=("local.>",)),))
     one, other = by_hand()
     for each in (one, other):
@@ -235,15 +235,15 @@ def test_repl_6_a_planned_switch_says_what_stays_behind_and_it_is_there_afterwar
         sent(one, other, number, topic)
     relinked(one, other)
     switch(one, other)
-    assert other.pair.switching.left_there == {"solo": 3, "local": 1}
+    assert other.pair.planned_switch.left_there == {"solo": 3, "local": 1}
     switch(other, one)
-    assert one.pair.switching.left_there == {}
+    assert one.pair.planned_switch.left_there == {}
     assert held(one) == {"dead": 0, "q": 2, "solo": 3, "local": 1}
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_a_router_has_alone_stays_when_the_other_one_gets_the_endpoint(is_restarted: bool) -> None:
-    """It was acknowledged as degraded: it is stranded, and comes when its router is active again."""
+def test_messages_on_one_router_stay_when_the_other_one_defines_the_endpoint(is_restarted: bool) -> None:
+    """They were acknowledged as degraded: they are stranded, and are delivered when their router is active again."""
     one, other = by_hand()
     for number, topic in enumerate((b"s.x", b"a.both", b"a.x"), 1):
         sent(one, other, number, topic)
@@ -259,7 +259,7 @@ def test_what_a_router_has_alone_stays_when_the_other_one_gets_the_endpoint(is_r
     assert held(one) == {"dead": 0, "q": 2, "solo": 2}
     switch(other, one)
     assert held(one) == held(other) == {"dead": 0, "q": 2, "solo": 2}
-    # at both from now on: what one of them settles is gone at the other, also after a broken link
+    # from now on both have it: a settlement on one router removes it from the other, also after a lost link
     switch(one, other)
     assert not any(each.definition.own_through for each in one.router.endpoints)
     disconnect(one, other)
@@ -272,7 +272,7 @@ LOCAL = replace(SOLO, name="local", wants=(Want(topics=("a.>",)),), replication=
 
 
 def mirrored() -> tuple[Router, Router]:
-    """What `local` has of synchronous messages is at the first router only."""
+    """The synchronous messages of `local` are only on the first router."""
     one, other = Router("a", QUEUE, LOCAL), Router("b")
     connect(one, other)
     one.clients(10)
@@ -284,7 +284,7 @@ def mirrored() -> tuple[Router, Router]:
 
 
 @pytest.mark.parametrize("is_linked", [True, False])
-def test_what_a_router_has_alone_stays_when_the_endpoint_is_made_a_replicated_one(is_linked: bool) -> None:
+def test_messages_on_one_router_stay_when_the_endpoint_becomes_replicated(is_linked: bool) -> None:
     one, other = mirrored()
     switch(one, other)
     if not is_linked:
@@ -307,7 +307,7 @@ def test_what_a_router_has_alone_stays_when_the_endpoint_is_made_a_replicated_on
     assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 0}
 
 
-def test_what_is_made_replicated_and_has_not_reached_the_other_router_stays_when_that_takes_over() -> None:
+def test_messages_of_a_newly_replicated_endpoint_that_were_not_copied_yet_stay_after_a_takeover() -> None:
     one, other = mirrored()
     disconnect(one, other)
     one.tell(RequestReceived(10, AlterEndpoint(9, replace(LOCAL, replication="synchronous"))))
@@ -319,7 +319,7 @@ def test_what_is_made_replicated_and_has_not_reached_the_other_router_stays_when
     assert held(one)["local"] == 3
 
 
-def test_what_a_router_has_alone_stays_when_its_message_comes_again_for_another_endpoint() -> None:
+def test_a_message_on_one_router_stays_when_it_is_sent_again_for_another_endpoint() -> None:
     one, other = mirrored()
     switch(one, other)
     other.tell(RequestReceived(linked_to(other), AlterEndpoint(9, replace(LOCAL, replication="synchronous"))))
@@ -335,8 +335,8 @@ def test_what_a_router_has_alone_stays_when_its_message_comes_again_for_another_
     assert held(one) == held(other) == {"dead": 0, "q": 1, "local": 3}
 
 
-def test_what_only_one_router_has_by_now_stays_whoever_took_it_first() -> None:
-    """The other one dropped its copies when the endpoint was made one without; it had taken the messages itself."""
+def test_messages_that_only_one_router_still_has_stay_whichever_router_accepted_them_first() -> None:
+    """The other router dropped its copies when the endpoint lost replication; it had accepted the messages itself."""
     one, other = Router("a", QUEUE, replace(LOCAL, replication="synchronous")), Router("b")
     connect(one, other)
     one.clients(10)
@@ -354,7 +354,7 @@ def test_what_only_one_router_has_by_now_stays_whoever_took_it_first() -> None:
     assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 3}
 
 
-def test_repl_5_copies_of_what_was_altered_to_and_fro_are_dropped_as_others_when_they_are_settled() -> None:
+def test_repl_5_copies_of_an_endpoint_altered_back_and_forth_are_dropped_when_they_are_settled() -> None:
     one, other = mirrored()
     one.tell(RequestReceived(10, AlterEndpoint(9, replace(LOCAL, replication="synchronous"))))
     exchange(one, other)
@@ -369,7 +369,7 @@ def test_repl_5_copies_of_what_was_altered_to_and_fro_are_dropped_as_others_when
     assert held(one) == held(other) == {"dead": 0, "q": 3, "local": 0}
 
 
-def test_repl_5_copies_beside_what_a_router_has_alone_are_dropped_as_others() -> None:
+def test_repl_5_copies_beside_unreplicated_messages_are_dropped_when_they_are_settled() -> None:
     one, other = mirrored()
     switch(one, other)
     number = 3
@@ -381,14 +381,14 @@ def test_repl_5_copies_beside_what_a_router_has_alone_are_dropped_as_others() ->
         other.tell(RequestReceived(20, AlterEndpoint(9, endpoint)))
         exchange(one, other)
     assert held(other)["local"] == 2
-    assert held(one)["local"] == 3  # which only this router ever had
+    assert held(one)["local"] == 3  # only this router ever had it
     switch(other, one)
     assert held(one)["local"] == 3
 
 
 @pytest.mark.parametrize("matching", ["secondary", "primary"])
-def test_repl_5_an_endpoint_that_has_no_copies_at_the_other_router_is_lacking_there(matching: str) -> None:
-    """Nobody would tell it what was settled meanwhile: that would come again after a switch."""
+def test_repl_5_an_endpoint_without_copies_on_the_other_router_counts_as_missing_there(matching: str) -> None:
+    """Otherwise the other router would not learn of settlements, and would redeliver after a switch."""
     pair = {"mirror": "none", "matching": matching}
     one, other = Router("a", QUEUE, SOLO, pair=pair), Router("b", QUEUE, replace(SOLO, replication="none"), pair=pair)
     connect(one, other)
@@ -421,7 +421,7 @@ def test_repl_5_an_endpoint_that_has_no_copies_at_the_other_router_is_lacking_th
     assert held(other)["solo"] == 0
 
 
-def test_repl_3_an_endpoint_that_is_not_to_be_replicated_is_not_lacking() -> None:
+def test_repl_3_an_unreplicated_endpoint_does_not_count_as_missing() -> None:
     local = replace(SOLO, replication="none")
     one, other = Router("a", QUEUE, local, pair={"mirror": "none"}), Router("b", QUEUE, pair={"mirror": "none"})
     connect(one, other)
@@ -433,7 +433,7 @@ def test_repl_3_an_endpoint_that_is_not_to_be_replicated_is_not_lacking() -> Non
     assert held(one) == {"dead": 0, "q": 1, "solo": 1}
 
 
-def test_lacking_endpoints_that_there_are_not_are_passed_over() -> None:
+def test_unknown_endpoints_in_the_list_of_missing_ones_are_skipped() -> None:
     one, other = by_hand()
     assert one.pair.sending is not None
     stream = one.pair.sending.stream
@@ -457,7 +457,7 @@ def committed_at_one() -> tuple[Router, Router]:
 
 
 def asked_again(router: Router, there: Router) -> Ended:
-    """How the first transaction ended, by a client that has a new link."""
+    """The outcome of the first transaction, for a client with a new link."""
     router.tell(LinkOpened(30, "client", is_operator=True))
     router.tell(RequestReceived(30, OpenPublisher(31, 777)))
     assert router.answers[31].transaction == 1
@@ -470,7 +470,7 @@ def asked_again(router: Router, there: Router) -> Ended:
 
 @pytest.mark.parametrize("is_logged_anew", [False, True])
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_repl_10_a_commit_that_is_asked_for_again_is_degraded_while_some_of_it_is_at_one_router(
+def test_repl_10_a_repeated_commit_is_degraded_while_part_of_it_is_on_one_router(
     is_restarted: bool, is_logged_anew: bool
 ) -> None:
     one, other = committed_at_one()
@@ -492,7 +492,7 @@ def test_repl_10_a_commit_that_is_asked_for_again_is_degraded_while_some_of_it_i
 
 @pytest.mark.parametrize("is_linked_anew", [False, True])
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_repl_10_a_successor_that_has_not_got_all_of_a_transaction_does_not_say_that_it_is_at_both(
+def test_repl_10_a_successor_without_all_of_a_transaction_does_not_report_it_as_synchronous(
     is_restarted: bool, is_linked_anew: bool
 ) -> None:
     one, other = committed_at_one()
@@ -507,7 +507,7 @@ def test_repl_10_a_successor_that_has_not_got_all_of_a_transaction_does_not_say_
     assert asked_again(other, one) == Ended(0, "committed", DEGRADED)
 
 
-def test_repl_10_a_successor_that_only_heard_of_a_transaction_does_not_say_that_it_is_at_both() -> None:
+def test_repl_10_a_successor_with_only_the_outcome_of_a_transaction_does_not_report_it_as_synchronous() -> None:
     one, other = by_hand()
     disconnect(one, other)
     one.tell(Degrade(True))
@@ -522,7 +522,7 @@ def test_repl_10_a_successor_that_only_heard_of_a_transaction_does_not_say_that_
     assert asked_again(other, one) == Ended(0, "committed", DEGRADED)
 
 
-def test_repl_10_a_commit_is_known_to_be_at_both_after_a_switch() -> None:
+def test_repl_10_a_commit_is_reported_as_synchronous_after_a_switch() -> None:
     one, other = by_hand()
     one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(one, 1, b"a.x", transaction=1)

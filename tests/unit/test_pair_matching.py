@@ -1,4 +1,4 @@
-"""REPL-4: which endpoints want a message is found out by the router that stands by, or sent along by the active one."""
+"""REPL-4: the endpoints of a message are matched by the standby, or sent along by the active router."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from penstock.model import shipped
 QUOTE = shipped("quote")
 MODELS = {QUOTE.id: QUOTE}
 LARGE_COUNT = 200
-"""Messages of a kilobyte that fill the window, so that what follows waits for its turn."""
+"""Messages of a kilobyte that fill the window, so that later messages wait."""
 
 
 def queue(name: str, *topics: str, where: str = "", **values: Any) -> EndpointConfig:
@@ -28,7 +28,7 @@ def queue(name: str, *topics: str, where: str = "", **values: Any) -> EndpointCo
 
 
 def pair_of(*endpoints: EndpointConfig, others: tuple[EndpointConfig, ...] = (), **pair: Any) -> tuple[Router, Router]:
-    """The second has what it is told of the first, and endpoints of its own."""
+    """The second router has the mirrored endpoints of the first, and endpoints of its own."""
     one, other = Router("a", *endpoints, models=MODELS, pair=pair), Router("b", *others, models=MODELS, pair=pair)
     connect(one, other)
     one.tell(LinkOpened(10, "client", is_operator=True))
@@ -46,18 +46,18 @@ def text(topic: str = "a.x", size: int = 1) -> Published:
 
 
 def unmatched(router: Router) -> int:
-    """Messages without endpoints that are on their way."""
+    """Messages under way without a list of endpoints."""
     return sum(len(Unmatched(frame)) for frame in router.frames if frame[0] == KIND_RECORDS)
 
 
 def queued(router: Router) -> dict[str, list[int]]:
-    """By endpoint: numbers of the messages that have copies, or are to have them."""
+    """By endpoint: numbers of the messages that have copies, or wait for copies."""
     names = {each.number: each.name for each in router.router.endpoints}
     held = held_ids(router.router.tables)
     return {names[number]: [int(each) - (1 << 40) for each in ids] for number, ids in held.items()}
 
 
-def test_the_router_that_stands_by_finds_the_same_endpoints_by_topic_and_content() -> None:
+def test_the_standby_matches_the_same_endpoints_by_topic_and_content() -> None:
     one, other = pair_of(
         queue("all", "a.>"),
         queue("some", "a.y", "a.x"),
@@ -73,11 +73,11 @@ def test_the_router_that_stands_by_finds_the_same_endpoints_by_topic_and_content
     exchange(one, other)
     # Where endpoints decide, those that are not replicated get no copies.
     assert queued(other) == {"all": [1, 2, 3, 4], "some": [1], "large": [4]}
-    assert other.sent == [], "a router that stands by delivers nothing"
+    assert other.sent == [], "a standby delivers nothing"
 
 
 @pytest.mark.parametrize("who", ["active", "standby"])
-def test_the_endpoints_are_sent_along_if_either_router_wants_it_so(who: str) -> None:
+def test_the_endpoints_are_sent_along_if_either_router_is_configured_so(who: str) -> None:
     one = Router("a", queue("q", "a.>"), pair={"matching": "primary" if who == "active" else "secondary"})
     other = Router("b", pair={"matching": "primary" if who == "standby" else "secondary"})
     connect(one, other)
@@ -88,8 +88,8 @@ def test_the_endpoints_are_sent_along_if_either_router_wants_it_so(who: str) -> 
     assert queued(other) == {"q": [1]}
 
 
-def test_an_endpoint_that_is_defined_meanwhile_gets_what_came_after_it() -> None:
-    """What waits for its turn was matched before the definition came."""
+def test_an_endpoint_defined_in_between_gets_the_later_messages() -> None:
+    """Waiting messages were matched before the definition."""
     one, other = pair_of(queue("q", "a.>"), window_bytes=65_536)
     publish(one, 1, *[text(size=1_000) for _ in range(LARGE_COUNT)])
     one.tell(RequestReceived(10, CreateEndpoint(3, queue("late", "a.>"))))
@@ -98,8 +98,8 @@ def test_an_endpoint_that_is_defined_meanwhile_gets_what_came_after_it() -> None
     assert queued(other) == queued(one) == {"q": list(range(1, LARGE_COUNT + 2)), "late": [LARGE_COUNT + 1]}
 
 
-def test_what_an_endpoint_has_settled_before_it_was_sent_is_not_queued_to_it() -> None:
-    """REPL-9: it goes with the endpoints that are left."""
+def test_messages_settled_before_they_were_sent_are_not_queued_to_the_endpoint() -> None:
+    """REPL-9: the message is sent with the remaining endpoints."""
     one, other = pair_of(queue("q", "a.>"), queue("r", "a.>"), window_bytes=65_536)
     one.tell(RequestReceived(10, OpenFlow(2, "q", 1_000)))
     publish(one, 1, *[text(size=1_000) for _ in range(LARGE_COUNT)])
@@ -111,18 +111,18 @@ def test_what_an_endpoint_has_settled_before_it_was_sent_is_not_queued_to_it() -
     assert LARGE_COUNT + 2 not in queued(other)["q"]
 
 
-def test_what_went_to_the_dead_message_queue_goes_there_at_the_other_router() -> None:
+def test_dead_letters_go_to_the_dead_letter_endpoint_of_the_other_router() -> None:
     one, other = pair_of(
         queue("given_up", "a.dead", dead_to=""),
         queue("q", "a.>", messages_max=1, when_full="dead", dead_to="given_up"),
     )
     publish(one, 1, text(), text(), text("a.dead"))
-    assert unmatched(one) == 1, "the others went where they were not wanted"
+    assert unmatched(one) == 1, "the others went to endpoints that did not match"
     exchange(one, other)
     assert queued(other) == queued(one) == {"q": [1], "given_up": [2, 3]}
 
 
-def test_what_is_full_at_the_other_router_takes_what_the_active_one_has_taken() -> None:
+def test_an_endpoint_that_is_full_on_the_other_router_accepts_what_the_active_one_accepted() -> None:
     one, other = pair_of(queue("q", "a.>"), others=(queue("q", "a.>", messages_max=1),), mirror="none")
     publish(one, 1, text(), text())
     assert unmatched(one) == 2
@@ -131,7 +131,7 @@ def test_what_is_full_at_the_other_router_takes_what_the_active_one_has_taken() 
 
 
 def test_endpoints_that_only_the_other_router_has_get_no_copies() -> None:
-    """Nobody would ever settle them."""
+    """No consumer would ever settle the copies."""
     one, other = pair_of(queue("q", "a.>"), others=(queue("q", "a.>"), queue("own", "a.>")), mirror="none")
     publish(one, 1, text())
     assert unmatched(one) == 1
@@ -139,7 +139,7 @@ def test_endpoints_that_only_the_other_router_has_get_no_copies() -> None:
     assert queued(other) == {"q": [1]}
 
 
-def test_a_transaction_is_matched_as_its_messages_are() -> None:
+def test_a_transaction_is_matched_like_its_messages() -> None:
     one, other = pair_of(queue("all", "a.>"), queue("some", "a.y"))
     one.tell(RequestReceived(10, Begin(5, 1, 1)))
     publish(one, 1, text("a.x"), text("a.y"), transaction=1)
@@ -150,8 +150,8 @@ def test_a_transaction_is_matched_as_its_messages_are() -> None:
     assert queued(other) == {"all": [1, 2, 3], "some": [2, 3]}
 
 
-def test_a_router_that_finds_others_says_so_and_gets_the_endpoints_from_then_on() -> None:
-    """Endpoints that were defined by hand, and not alike: nothing is acknowledged that would be lost."""
+def test_a_router_with_a_different_match_reports_it_and_gets_the_endpoints_from_then_on() -> None:
+    """Endpoints that were defined by hand and differ: no message is acknowledged that would be lost."""
     one, other = pair_of(queue("q", "a.>"), others=(queue("q", "b.>"),), mirror="none")
     publish(one, 1, text())
     exchange(one, other)
@@ -165,7 +165,7 @@ def test_a_router_that_finds_others_says_so_and_gets_the_endpoints_from_then_on(
     assert queued(other) == {"q": [1, 2]}
 
 
-def test_the_mark_is_what_the_protocol_says() -> None:
+def test_the_digest_matches_the_protocol_document() -> None:
     one, _ = pair_of(queue("q", "a.>"), queue("r", "a.>"))
     publish(one, 1, text())
     numbers = [each.number for each in one.router.endpoints if each.name != "dead"]
@@ -177,7 +177,7 @@ def test_the_mark_is_what_the_protocol_says() -> None:
     assert int.from_bytes(record[60:64], "little") == sum(marks) % 2**32
 
 
-def test_records_that_lie_end_the_link() -> None:
+def test_inconsistent_records_end_the_link() -> None:
     one, other = pair_of(queue("q", "a.>"))
     publish(one, 1, text())
     (frame,) = one.frames
@@ -186,7 +186,7 @@ def test_records_that_lie_end_the_link() -> None:
     with pytest.raises(RemoteProtocolError):
         Unmatched(frame[:8])
     sent_along = bytearray(frame)
-    sent_along[16 + 14] = 1  # it says that it has one endpoint
+    sent_along[16 + 14] = 1  # the record claims one endpoint
     other.tell(PeerFrame(1, bytes(sent_along)))
     assert other.ended
     assert queued(other) == {}

@@ -1,4 +1,4 @@
-"""Promises of both routers of a pair over switches, restarts and lost links (REPL-7, REPL-8, REPL-10, REPL-13)."""
+"""The promises of a pair across switches, restarts and lost links (REPL-7, REPL-8, REPL-10, REPL-13)."""
 
 import pytest
 
@@ -13,8 +13,8 @@ from penstock.base.core import Tick
 
 
 @pytest.mark.spec("REPL-10")
-def test_a_synchronous_transaction_is_delivered_when_the_other_router_has_it_and_what_follows_stays_behind() -> None:
-    """A switch before would roll back what somebody has consumed."""
+def test_a_synchronous_transaction_is_delivered_when_the_other_router_has_it_and_later_messages_wait() -> None:
+    """Otherwise a switch would roll back messages that were consumed."""
     one, other = pair_of_routers()
     one.tell(RequestReceived(10, Begin(3, 1, 1)))
     one.publish(1, 2, transaction=1)
@@ -29,7 +29,7 @@ def test_a_synchronous_transaction_is_delivered_when_the_other_router_has_it_and
 
 
 @pytest.mark.spec("REPL-10")
-def test_a_transaction_that_only_consumes_is_answered_when_the_other_router_has_it() -> None:
+def test_a_transaction_that_only_consumes_is_acknowledged_when_the_other_router_has_it() -> None:
     one, other = pair_of_routers()
     one.publish(1, 2)
     exchange(one, other)
@@ -44,7 +44,7 @@ def test_a_transaction_that_only_consumes_is_answered_when_the_other_router_has_
 
 
 @pytest.mark.spec("REPL-3")
-def test_a_synchronous_message_that_comes_again_is_acknowledged_when_the_other_router_has_it() -> None:
+def test_a_resent_synchronous_message_is_acknowledged_when_the_other_router_has_it() -> None:
     one, other = pair_of_routers()
     one.publish(1)
     exchange(one, other)
@@ -60,7 +60,7 @@ def test_a_synchronous_message_that_comes_again_is_acknowledged_when_the_other_r
 
 
 @pytest.mark.spec("REPL-10")
-def test_how_a_transaction_ended_is_told_by_the_successor_when_both_agree() -> None:
+def test_the_outcome_of_a_transaction_is_reported_by_the_successor_when_both_agree() -> None:
     one, other = pair_of_routers()
     one.tell(RequestReceived(10, Begin(3, 1, 1)))
     one.publish(1, 2, transaction=1)
@@ -71,14 +71,14 @@ def test_how_a_transaction_ended_is_told_by_the_successor_when_both_agree() -> N
     disconnect(one, other)
     other.tell(RequestReceived(10, Commit(5, 1, 1)))
     other.tell(RequestReceived(10, Commit(6, 1, 2)))
-    assert not {5, 6} & other.answers.keys(), "the other router could take over, and have it otherwise"
+    assert not {5, 6} & other.answers.keys(), "the other router could take over with another outcome"
     connect(one, other)
     assert other.answers[5] == Ended(0, "committed", OUTCOME_SYNC)
     assert other.answers[6] == Ended(0, "rolled_back")
 
 
 @pytest.mark.spec("REPL-10")
-def test_what_the_successor_was_not_told_of_a_transaction_it_learns_when_it_catches_up() -> None:
+def test_a_transaction_outcome_missing_at_the_successor_is_learned_during_catch_up() -> None:
     one, other = pair_of_routers()
     disconnect(one, other)
     one.tell(Degrade(is_ordered=True))
@@ -96,8 +96,8 @@ def test_what_the_successor_was_not_told_of_a_transaction_it_learns_when_it_catc
 
 
 @pytest.mark.spec("REPL-7")
-def test_what_only_the_replaced_router_knew_is_not_known_when_it_comes_again() -> None:
-    """It was never acknowledged, and is dropped: whoever sends it again must not be told that it is there."""
+def test_outcomes_that_only_the_replaced_router_knew_are_not_kept_when_it_returns() -> None:
+    """The message was never acknowledged, and is dropped: a resend must not be reported as stored."""
     one, other = pair_of_routers()
     disconnect(one, other)
     one.publish(1)
@@ -115,7 +115,7 @@ def test_what_only_the_replaced_router_knew_is_not_known_when_it_comes_again() -
 
 
 @pytest.mark.spec("REPL-8")
-def test_what_was_acknowledged_as_degraded_stays_with_a_router_that_was_replaced_by_force_also_after_restarts() -> None:
+def test_messages_acknowledged_as_degraded_stay_with_a_forcibly_replaced_router_also_after_restarts() -> None:
     one, other = pair_of_routers()
     disconnect(one, other)
     one.tell(Degrade(is_ordered=True))
@@ -136,22 +136,22 @@ def test_what_was_acknowledged_as_degraded_stays_with_a_router_that_was_replaced
 
 
 @pytest.mark.spec("REPL-8")
-def test_a_pair_is_synchronous_again_when_what_was_acknowledged_as_degraded_is_at_both_routers() -> None:
-    """Not when it is on its way: the other router could take over without it."""
+def test_a_pair_is_synchronous_again_when_both_routers_have_the_degraded_messages() -> None:
+    """Not while they are under way: the other router could take over without them."""
     one, other = pair_of_routers()
     one.tell(Degrade(is_ordered=True))
     one.publish(1)
     one.tell(Degrade(is_ordered=False))
     one.publish(2)
-    assert (one.outcomes, one.pair.degrading.mode) == ({1: OUTCOME_DEGRADED}, "degraded")
+    assert (one.outcomes, one.pair.degradation.mode) == ({1: OUTCOME_DEGRADED}, "degraded")
     assert one.router.log.is_degraded
     exchange(one, other)
-    assert (one.outcomes, one.pair.degrading.mode) == ({1: OUTCOME_DEGRADED, 2: OUTCOME_SYNC}, "synchronous")
+    assert (one.outcomes, one.pair.degradation.mode) == ({1: OUTCOME_DEGRADED, 2: OUTCOME_SYNC}, "synchronous")
     assert not one.router.log.is_degraded
 
 
 @pytest.mark.spec("REPL-7")
-def test_the_router_that_was_active_goes_on_also_after_two_restarts() -> None:
+def test_the_active_router_continues_also_after_two_restarts() -> None:
     one, other = pair_of_routers()
     one.publish(1)
     one = one.restart().restart()
@@ -162,7 +162,7 @@ def test_the_router_that_was_active_goes_on_also_after_two_restarts() -> None:
 
 
 @pytest.mark.spec("REPL-8")
-def test_a_router_that_catches_up_is_not_to_take_over_and_its_log_knows_it() -> None:
+def test_a_router_that_catches_up_must_not_take_over_and_its_log_records_that() -> None:
     one, other = pair_of_routers()
     disconnect(one, other)
     one.publish(1, 3)
@@ -181,8 +181,8 @@ def test_a_router_that_catches_up_is_not_to_take_over_and_its_log_knows_it() -> 
 
 
 @pytest.mark.spec("REPL-7")
-def test_what_a_transaction_has_consumed_is_not_acknowledged_before_it_if_the_other_router_never_had_it() -> None:
-    """That one is told that it is gone; and were the transaction undone, nobody would have it."""
+def test_a_transaction_that_consumed_messages_unknown_to_the_standby_is_acknowledged_after_both_settled() -> None:
+    """The standby learns that the message is gone; if the transaction were undone, neither router would have it."""
     one, other = pair_of_routers()
     disconnect(one, other)
     one.publish(1, 3)
@@ -202,7 +202,7 @@ def test_what_a_transaction_has_consumed_is_not_acknowledged_before_it_if_the_ot
 
 
 @pytest.mark.spec("REPL-13")
-def test_what_an_endpoint_gets_out_of_the_log_reaches_the_other_router_at_once() -> None:
+def test_messages_that_an_endpoint_gets_from_the_log_reach_the_other_router_at_once() -> None:
     one, other = pair_of_routers()
     one.publish(1, 3)
     exchange(one, other)
@@ -217,8 +217,8 @@ def test_what_an_endpoint_gets_out_of_the_log_reaches_the_other_router_at_once()
 
 
 @pytest.mark.spec("REPL-6")
-def test_whose_a_publisher_is_the_other_router_knows() -> None:
-    """At once, and when it catches up."""
+def test_the_other_router_knows_the_client_of_a_publisher() -> None:
+    """At once, and during catch-up."""
     one, other = pair_of_routers()
     switch(one, other)
     other.tell(LinkOpened(11, "mallory"))

@@ -43,7 +43,7 @@ def held(router: Router) -> int:
 
 
 @pytest.mark.spec("REPL-10")
-def test_a_commit_is_small_when_the_messages_are_there_already() -> None:
+def test_a_commit_is_small_when_the_messages_are_already_copied() -> None:
     one, other = linked()
     begin(one, *[CONTENT] * 10)
     assert kinds(one) == [KIND_TOGETHER]
@@ -62,7 +62,7 @@ def test_a_commit_is_small_when_the_messages_are_there_already() -> None:
 
 
 @pytest.mark.spec("REPL-10")
-def test_as_one_operation_at_commit_by_configuration() -> None:
+def test_messages_are_copied_at_the_commit_if_configured() -> None:
     one, other = linked(transactions="at_commit")
     begin(one, CONTENT)
     assert kinds(one) == []
@@ -74,7 +74,7 @@ def test_as_one_operation_at_commit_by_configuration() -> None:
 
 @pytest.mark.spec("REPL-10")
 @pytest.mark.parametrize("event", [RequestReceived(LINK, Rollback(4, 1, 1)), LinkClosed(LINK)])
-def test_what_is_rolled_back_is_forgotten_at_the_other_router(event: Rollback | LinkClosed) -> None:
+def test_rolled_back_messages_are_dropped_by_the_other_router(event: Rollback | LinkClosed) -> None:
     one, other = linked()
     begin(one, CONTENT)
     exchange(one, other)
@@ -84,7 +84,7 @@ def test_what_is_rolled_back_is_forgotten_at_the_other_router(event: Rollback | 
 
 
 @pytest.mark.spec("REPL-10")
-def test_a_transaction_that_is_open_when_its_router_is_replaced_is_rolled_back_at_the_other() -> None:
+def test_an_open_transaction_of_a_replaced_router_is_rolled_back_at_the_other() -> None:
     one, other = linked()
     begin(one, CONTENT)
     exchange(one, other)
@@ -99,7 +99,7 @@ def test_a_transaction_that_is_open_when_its_router_is_replaced_is_rolled_back_a
 
 
 @pytest.mark.spec("REPL-10")
-def test_what_came_before_a_new_link_goes_with_the_commit() -> None:
+def test_messages_from_before_a_new_link_are_sent_with_the_commit() -> None:
     one, other = linked()
     begin(one, CONTENT)
     disconnect(one, other)
@@ -111,7 +111,7 @@ def test_what_came_before_a_new_link_goes_with_the_commit() -> None:
 
 
 @pytest.mark.spec("REPL-10", "REPL-11")
-def test_what_is_not_replicated_is_not_sent_and_what_there_is_no_room_for_goes_with_the_commit() -> None:
+def test_unreplicated_messages_are_not_sent_and_messages_beyond_the_buffer_are_sent_with_the_commit() -> None:
     one, other = linked(window_bytes=65_536)
     begin(one, *[CONTENT] * 10)
     assert kinds(one) == []
@@ -124,7 +124,7 @@ def test_what_is_not_replicated_is_not_sent_and_what_there_is_no_room_for_goes_w
     assert (held(other), other.router.tables.message_count) == (0, 11)
 
 
-def test_frames_that_lie_are_refused() -> None:
+def test_inconsistent_frames_are_refused() -> None:
     held = HeldTransactions()
     held.together(struct.pack("<BBHI", KIND_TOGETHER, 0, 0, 1) + b"0123456789")
 

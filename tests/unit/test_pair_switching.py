@@ -1,4 +1,4 @@
-"""Switches of a pair that come to nothing, routers that come back with less than they had, and frames that lie."""
+"""Failed switches of a pair, routers that return with fewer messages, and inconsistent frames."""
 
 import numpy
 import pytest
@@ -39,8 +39,8 @@ def said(message: pair_protocol.Message) -> bytes:
     return PAIR.encode(message, 2**20)
 
 
-def test_repl_7_a_router_that_has_lost_its_disk_does_not_begin() -> None:
-    """It is the first of the pair, and knows of nothing: all that there is would be dropped."""
+def test_repl_7_a_router_that_has_lost_its_disk_does_not_start_a_pair() -> None:
+    """It is the first of the pair, and its log is empty: all messages would be dropped."""
     _, other = pair_with(5)
     other.tell(PeerClosed(1))
     new = Router("a", QUEUE)
@@ -59,8 +59,8 @@ def test_repl_7_a_router_that_has_lost_its_disk_does_not_begin() -> None:
     assert new.pair.receiving.is_whole
 
 
-def test_repl_7_a_router_that_has_nothing_becomes_active_alone_only_if_that_is_meant() -> None:
-    """What the other one has, which cannot be asked, would be given up."""
+def test_repl_7_an_empty_router_becomes_active_alone_only_if_forced() -> None:
+    """The messages of the unreachable router would be given up."""
     new = Router("a", QUEUE)
     why, hint = objection(new.pair, is_forced=True, may_lose=False)
     assert "never had any messages" in why
@@ -77,14 +77,14 @@ def test_repl_7_a_router_that_stops_hands_over() -> None:
     one.tell(HandOver())
     exchange(one, other)
     assert not one.pair.is_active
-    assert not one.pair.switching.is_under_way
+    assert not one.pair.planned_switch.is_under_way
     assert other.pair.is_active
     assert other.router.tables.message_count == 3
     one.tell(HandOver())
-    assert not one.pair.switching.is_under_way, "who stands by has nothing to hand over"
+    assert not one.pair.planned_switch.is_under_way, "a standby has nothing to hand over"
 
 
-def test_repl_8_a_router_whose_disk_takes_nothing_says_so_to_the_other_one() -> None:
+def test_repl_8_a_router_with_a_full_disk_reports_it_to_the_other_one() -> None:
     one, other = pair_with(1)
     for event, is_storing, noted in (
         (DiskTroubled("full"), False, "other_disk_troubled"),
@@ -99,29 +99,29 @@ def test_repl_8_a_router_whose_disk_takes_nothing_says_so_to_the_other_one() -> 
         assert (objection(other.pair, is_forced=False, may_lose=False)[0] == "") == is_storing
 
 
-def test_repl_7_a_planned_switch_that_the_other_router_is_not_ready_for_is_called_off() -> None:
+def test_repl_7_a_planned_switch_that_the_other_router_is_not_ready_for_is_cancelled() -> None:
     one, other = pair_with(1)
     other.is_storing = False
     one.tell(Data(10, encode_publish(1, 2, messages(1))))
     exchange(one, other)
     one.wait(1_500_000_000)
-    assert one.pair.degrading.mode == "degraded"
+    assert one.pair.degradation.mode == "degraded"
     other.tell(SwitchHere())
     exchange(one, other)
-    assert one.pair.is_active, "the other has not got everything"
+    assert one.pair.is_active, "the other router does not have everything"
     one.wait(WANTED_NS)
     assert "switch_called_off" in one.notes
     other.is_storing = True
     other.tell(Stored(other.router.tables.log.next_sequence - 1))
     exchange(one, other)
-    assert one.pair.is_active, "and the order does not surprise anybody later"
+    assert one.pair.is_active, "and the order does not take effect later"
 
 
 @pytest.mark.parametrize("how", ["time", "link", "force"])
-def test_repl_7_a_router_that_yields_in_vain_goes_on(how: str) -> None:
+def test_repl_7_a_router_whose_yield_fails_continues(how: str) -> None:
     one, other = pair_with(1)
     one.tell(Data(10, encode_publish(1, 2, messages(1))))
-    one.frames.clear()  # on its way for ever
+    one.frames.clear()  # never stored
     other.tell(SwitchHere())
     for frame in other.frames:
         one.tell(PeerFrame(1, frame))
@@ -153,7 +153,7 @@ def test_repl_7_a_planned_switch_ends_an_ordered_degradation_first() -> None:
     assert one.runs, "both were acknowledged"
 
 
-def test_what_the_other_router_says_it_misses_is_of_what_was_listed() -> None:
+def test_missing_messages_that_the_other_router_reports_are_among_the_listed_ones() -> None:
     for wanted in ([0], [1, 2, 3]):
         one, _ = pair_with(2)
         one.tell(PeerOpened(2))
@@ -165,7 +165,7 @@ def test_what_the_other_router_says_it_misses_is_of_what_was_listed() -> None:
         assert one.pair.is_active
 
 
-def test_who_says_again_how_it_stands_is_not_sent_everything_again() -> None:
+def test_a_router_that_repeats_its_status_does_not_get_everything_again() -> None:
     one, _ = pair_with(2)
     one.frames.clear()
     for _ in range(10):
@@ -173,14 +173,14 @@ def test_who_says_again_how_it_stands_is_not_sent_everything_again() -> None:
     assert one.frames == []
 
 
-def test_repl_14_a_router_that_votes_and_one_that_does_not_are_no_pair() -> None:
+def test_repl_14_a_router_with_a_lease_and_one_without_do_not_form_a_pair() -> None:
     one, _ = pair_with(1)
     one.tell(PeerOpened(2))
     one.tell(PeerFrame(2, said(pair_protocol.Standing("b", "standby", 1, is_voting=True))))
     assert one.ended == ["only one of the two routers has a lease"]
 
 
-def test_nobody_is_whole_before_everything_was_listed() -> None:
+def test_a_router_is_complete_only_after_everything_was_listed() -> None:
     one, other = pair_with(2)
     other.tell(PeerOpened(2))
     other.tell(PeerFrame(2, said(pair_protocol.Resync(9, 7, 7, 0))))
@@ -189,8 +189,9 @@ def test_nobody_is_whole_before_everything_was_listed() -> None:
     assert other.pair.epoch == one.pair.epoch
 
 
-def test_repl_14_where_the_other_router_lives_and_this_one_has_everything_force_is_refused_at_once() -> None:
-    """It would wait until a lease is over that is renewed all the time; without force it is done at once."""
+def test_repl_14_force_is_refused_at_once_where_the_other_router_is_active_and_this_one_is_complete() -> None:
+    """Otherwise it would wait for the end of a lease that is renewed continuously; without force the switch is
+    immediate."""
     leased = LeasedPair()
     one, other = leased.routers
     why, hint = objection(other.pair, is_forced=True, may_lose=False)
@@ -204,8 +205,8 @@ def test_repl_14_where_the_other_router_lives_and_this_one_has_everything_force_
     assert other.pair.is_active
 
 
-def test_repl_8_a_router_that_stands_by_with_a_full_disk_is_relieved_by_what_is_settled() -> None:
-    """It takes no messages, and hears what the active one has no more: that makes room, and then it gets the rest."""
+def test_repl_8_settlements_free_the_disk_of_a_full_standby() -> None:
+    """The standby accepts no messages, and learns of removed messages: that frees space, and then it gets the rest."""
     one, other = pair_with(5)
     other.tell(DiskTroubled("full", is_relieved=True))
     exchange(one, other)
@@ -214,7 +215,7 @@ def test_repl_8_a_router_that_stands_by_with_a_full_disk_is_relieved_by_what_is_
     assert any("standby's disk is full" in each for each in other.ended)
     one.tell(PeerClosed(1))
     one.wait(1_500_000_000)
-    assert one.pair.degrading.mode == "degraded"
+    assert one.pair.degradation.mode == "degraded"
     assert one.outcomes[6] == 4
     connect(one, other, 20, link=2)
     assert other.router.tables.message_count == 5
@@ -231,7 +232,7 @@ def test_repl_8_a_router_that_stands_by_with_a_full_disk_is_relieved_by_what_is_
     assert copying_of(one.pair) == copying_of(other.pair) == "in step"
 
 
-def test_repl_8_a_router_that_is_linked_while_its_disk_takes_nothing_at_all_catches_up_later() -> None:
+def test_repl_8_a_router_linked_while_its_disk_fails_completely_catches_up_later() -> None:
     one, other = pair_with(5)
     one.tell(PeerClosed(1))
     other.tell(PeerClosed(1))
@@ -239,7 +240,7 @@ def test_repl_8_a_router_that_is_linked_while_its_disk_takes_nothing_at_all_catc
     one.tell(Data(10, encode_publish(1, 6, messages(1))))
     size = other.router.tables.log.pending_size
     connect(one, other, 60, link=2)
-    assert other.router.tables.log.pending_size == size, "nothing gathers while lists come again and again"
+    assert other.router.tables.log.pending_size == size, "no queue grows while lists repeat"
     other.tell(DiskRecovered())
     one.frames.clear()
     one.wait(RELIST_NS)

@@ -1,4 +1,4 @@
-"""A transaction is done at both routers of a pair, or at neither, whatever is in it (REPL-10)."""
+"""A transaction is done on both routers of a pair or on neither, whatever it contains (REPL-10)."""
 
 import struct
 from typing import Any
@@ -62,7 +62,7 @@ class Clients:
         return [each.number for each in self.delivered(name)]
 
     def transact(self, *flags: int, what: int = SETTLE_ACKNOWLEDGED) -> None:
-        """Consumes everything, publishes such messages, and asks for the commit."""
+        """Consumes everything, publishes these messages, and requests the commit."""
         self.router.tell(RequestReceived(LINK, Begin(20, 2, 1)))
         for each in self.delivered("in"):
             self.router.tell(Data(LINK, encode_settle(self.flows["in"], [(each.id, each.id, what)], transaction=1)))
@@ -84,7 +84,7 @@ def pair_of_routers(*endpoints: EndpointConfig, **options: Any) -> tuple[Router,
 
 
 def said(router: Router) -> PeerFrame:
-    """What it said first, of what the other has not heard."""
+    """The first answer, and the messages that the other router lacks."""
     return PeerFrame(1, router.frames.pop(0))
 
 
@@ -97,10 +97,10 @@ def count_of(router: Router, name: str) -> int:
 @pytest.mark.spec("REPL-10")
 @pytest.mark.parametrize("treatment", TREATMENTS)
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_a_transaction_consumed_comes_again_when_the_successor_never_had_it(
+def test_messages_consumed_in_a_transaction_are_redelivered_when_the_successor_never_had_it(
     treatment: int, is_restarted: bool
 ) -> None:
-    """Also what only the replaced router had, which is delivered when that one is active again."""
+    """Also the messages that only the replaced router had, which are delivered when that router is active again."""
     one, other = pair_of_routers()
     clients = Clients(one)
     clients.publish(1, treatment)
@@ -125,8 +125,10 @@ def test_what_a_transaction_consumed_comes_again_when_the_successor_never_had_it
 @pytest.mark.spec("REPL-10")
 @pytest.mark.parametrize("treatment", TREATMENTS)
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_a_transaction_consumed_is_gone_when_the_successor_has_it(treatment: int, is_restarted: bool) -> None:
-    """Though the replaced router never heard that it does."""
+def test_messages_consumed_in_a_transaction_are_gone_when_the_successor_has_it(
+    treatment: int, is_restarted: bool
+) -> None:
+    """Although the replaced router never learned that the successor has the transaction."""
     one, other = pair_of_routers()
     clients = Clients(one)
     clients.publish(1, treatment)
@@ -160,8 +162,8 @@ def test_what_a_transaction_consumed_is_gone_when_the_successor_has_it(treatment
         (MESSAGE_WANTS_ASYNC, [], OUTCOME_SYNC),
     ],
 )
-def test_all_of_a_transaction_is_treated_alike(consumed: int, published: list[int], outcome: int) -> None:
-    """As the most that anything in it is to get; synchronously if the other router has what it consumes."""
+def test_all_parts_of_a_transaction_are_replicated_alike(consumed: int, published: list[int], outcome: int) -> None:
+    """In the strongest mode of its parts; synchronously if the other router has the consumed messages."""
     one, other = pair_of_routers()
     clients = Clients(one)
     clients.publish(1, consumed)
@@ -179,8 +181,8 @@ def test_all_of_a_transaction_is_treated_alike(consumed: int, published: list[in
 
 
 @pytest.mark.spec("REPL-10")
-def test_what_was_not_copied_yet_reaches_the_other_router_before_its_transaction() -> None:
-    """If that one takes over between the two, the message is there, and not consumed."""
+def test_uncopied_messages_reach_the_other_router_before_their_transaction() -> None:
+    """If that router takes over between the two, the message is there, and not consumed."""
     one, other = pair_of_routers()
     clients = Clients(one)
     exchange(one, other)
@@ -194,7 +196,7 @@ def test_what_was_not_copied_yet_reaches_the_other_router_before_its_transaction
 
 @pytest.mark.spec("REPL-10", "REPL-12")
 @pytest.mark.parametrize("is_copied", [False, True])
-def test_what_a_transaction_rejects_is_given_up_with_it(is_copied: bool) -> None:
+def test_messages_rejected_in_a_transaction_are_given_up_with_it(is_copied: bool) -> None:
     one, other = pair_of_routers()
     clients = Clients(one)
     clients.publish(1, MESSAGE_WANTS_SYNC, NONE)
@@ -216,8 +218,8 @@ def test_what_a_transaction_rejects_is_given_up_with_it(is_copied: bool) -> None
 @pytest.mark.spec("REPL-10", "REPL-3")
 @pytest.mark.parametrize("lost", ["before the commit", "before the other router has it", "before it says so"])
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_a_transaction_rejects_is_never_at_one_router_only(lost: str, is_restarted: bool) -> None:
-    """Though the link is lost before both have done it: it is in the one queue or the other, at all times."""
+def test_messages_rejected_in_a_transaction_are_never_on_one_router_only(lost: str, is_restarted: bool) -> None:
+    """Although the link is lost before both have executed it: at all times the message is in one of the two queues."""
     one, other = pair_of_routers()
     clients = Clients(one)
     clients.publish(1, MESSAGE_WANTS_SYNC, MESSAGE_WANTS_SYNC)
@@ -244,8 +246,8 @@ def test_what_a_transaction_rejects_is_never_at_one_router_only(lost: str, is_re
 
 @pytest.mark.spec("REPL-10", "REPL-3")
 @pytest.mark.parametrize("dead_to", ["dead", ""])
-def test_what_two_endpoints_reject_in_a_transaction_is_given_up_once(dead_to: str) -> None:
-    """Also when it is told on a new link; and not at all, if there is nowhere to give it up to."""
+def test_a_message_that_two_endpoints_reject_in_a_transaction_is_given_up_once(dead_to: str) -> None:
+    """Also when it is reported on a new link; and not at all if there is no dead-letter endpoint."""
     one, other = pair_of_routers(
         queue("in", "in.>", dead_to=dead_to), queue("also", "in.>", dead_to=dead_to), queue("out", "out.>")
     )
@@ -267,7 +269,7 @@ def test_what_two_endpoints_reject_in_a_transaction_is_given_up_once(dead_to: st
 
 @pytest.mark.spec("REPL-10", "REPL-4")
 @pytest.mark.parametrize("is_copied", [False, True])
-def test_what_goes_to_an_endpoint_without_copies_stays_or_vanishes_with_its_transaction(is_copied: bool) -> None:
+def test_messages_to_an_endpoint_without_copies_stay_or_vanish_with_their_transaction(is_copied: bool) -> None:
     one, other = pair_of_routers(
         queue("in", "in.>", replication="synchronous"), queue("out", "out.>"), replicate_by="endpoint"
     )
@@ -288,7 +290,7 @@ def test_what_goes_to_an_endpoint_without_copies_stays_or_vanishes_with_its_tran
 
 
 @pytest.mark.spec("REPL-7", "REPL-4")
-def test_a_router_that_returns_keeps_what_its_endpoints_without_copies_have() -> None:
+def test_a_returning_router_keeps_the_messages_of_its_endpoints_without_copies() -> None:
     one, other = pair_of_routers(
         queue("in", "in.>", replication="synchronous"),
         queue("out", "out.>"),
@@ -306,7 +308,7 @@ def test_a_router_that_returns_keeps_what_its_endpoints_without_copies_have() ->
 
 
 def message_to_nobody(message: int, destinations: int) -> bytes:
-    """A RECORDS frame with this message, for endpoints that there are not."""
+    """A RECORDS frame with this message, for unknown endpoints."""
     size = MESSAGE_HEAD_SIZE + destinations * DESTINATION_SIZE
     head = struct.pack(
         "<BBBBIIHHQQQqqHHI", RECORD_MESSAGE, 0, 0, 2, size, 0, 0, destinations, message, 1, 1, 0, 0, 0, 0, 0
@@ -315,8 +317,8 @@ def message_to_nobody(message: int, destinations: int) -> bytes:
 
 
 @pytest.mark.spec("REPL-7", "REPL-4")
-def test_a_message_to_more_endpoints_than_a_record_counts_is_refused_before_it_is_logged() -> None:
-    """Those that only this router has count, too: a start would find a record that is none."""
+def test_a_message_to_more_endpoints_than_a_record_holds_is_refused_before_it_is_logged() -> None:
+    """Endpoints that only this router has count, too: otherwise a restart would find an invalid record."""
     router, _ = pair_of_routers(queue("also", "in.>"), replicate_by="endpoint")
     router.tell(LinkOpened(LINK, "client"))
     router.tell(RequestReceived(LINK, OpenPublisher(1, PUBLISHER)))
@@ -333,7 +335,7 @@ def test_a_message_to_more_endpoints_than_a_record_counts_is_refused_before_it_i
 
 
 @pytest.mark.spec("REPL-10")
-def test_cleaning_the_log_does_not_forget_that_a_transaction_is_not_at_both_routers() -> None:
+def test_cleaning_the_log_keeps_the_state_of_a_transaction_that_the_other_router_lacks() -> None:
     one, other = pair_of_routers(replicate_by="publisher", retain_s=0, section_bytes=4_096)
     clients = Clients(one)
     clients.publish(1, NONE)

@@ -1,5 +1,6 @@
-"""What a transaction has put where the other router of a pair has no copies (REPL-10): it is committed with the rest of
-it, and stays when its router is replaced, also if no copy that was ever sent has an id as high."""
+"""Messages that a transaction published where the other router of a pair has no copies (REPL-10): they are committed
+with the rest of the transaction, and stay when their router is replaced, also if no copy with such a high id was ever
+sent."""
 
 import pytest
 
@@ -22,7 +23,7 @@ def held(router: Router) -> dict[str, int]:
 
 
 def pair_of(mirror: str) -> tuple[Router, Router]:
-    """Without mirroring only the first one has `solo`."""
+    """Without mirroring only the first router has `solo`."""
     pair = {"mirror": mirror}
     one = Router("a", QUEUE, LOCAL, *[SOLO] * (mirror == "none"), pair=pair)
     other = Router("b", *[QUEUE, LOCAL] * (mirror == "none"), pair=pair)
@@ -53,14 +54,14 @@ def commit_apart(one: Router, other: Router, *topics: bytes) -> None:
     ],
 )
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_repl_10_a_transaction_stays_whole_that_was_committed_without_a_link(
+def test_repl_10_a_transaction_committed_without_a_link_stays_complete(
     mirror: str, topics: tuple[bytes, ...], treatment: int, left: dict[str, int], is_restarted: bool
 ) -> None:
     one, other = pair_of(mirror)
     commit_apart(one, other, *topics)
     connect(one, other)
     assert one.answers[6] == Ended(0, "committed", treatment)
-    if is_restarted:  # what it knows of the transaction is on its disk
+    if is_restarted:  # the state of the transaction is on its disk
         disconnect(one, other)
         other = other.restart()
         other.tell(SwitchHere(is_forced=True))
@@ -75,8 +76,8 @@ def test_repl_10_a_transaction_stays_whole_that_was_committed_without_a_link(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_repl_10_what_is_only_at_one_router_stays_if_the_other_never_heard_that_it_is_whole(is_restarted: bool) -> None:
-    """Nothing was missing there: it may take over from the moment when it has compared."""
+def test_repl_10_messages_on_one_router_stay_if_the_other_never_learned_that_it_is_complete(is_restarted: bool) -> None:
+    """It lacked nothing: it may take over once it has compared."""
     one, other = pair_of("none")
     commit_apart(one, other, b"s.x")
     connect(one, other, 0)
@@ -91,7 +92,7 @@ def test_repl_10_what_is_only_at_one_router_stays_if_the_other_never_heard_that_
     assert held(one)["solo"] == 1
 
 
-def test_ids_of_epochs_that_there_were_not_end_the_link() -> None:
+def test_ids_of_unknown_epochs_end_the_link() -> None:
     one, other = pair_of("all")
     epoch = one.pair.epoch
     known = other.router.tables.next_id
@@ -102,7 +103,7 @@ def test_ids_of_epochs_that_there_were_not_end_the_link() -> None:
 
 
 def exchange_without_whole(one: Router, other: Router) -> None:
-    """The router that stands by never hears that it has everything."""
+    """The standby never learns that it is complete."""
     while one.frames or other.frames or let_go(one) or let_go(other):
         for here, there in ((one, other), (other, one)):
             while here.frames:
@@ -114,10 +115,11 @@ def exchange_without_whole(one: Router, other: Router) -> None:
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("misses", [0, 1])
 @pytest.mark.parametrize("was_active", [False, True])
-def test_repl_10_a_successor_that_never_heard_that_it_is_whole_knows_of_transactions_without_copies(
+def test_repl_10_a_successor_that_never_learned_that_it_is_complete_knows_transactions_without_copies(
     was_active: bool, misses: int, is_restarted: bool
 ) -> None:
-    """It stood by in an older epoch, or was active itself; what the active one acknowledged as synchronous it has."""
+    """It stood by in an older epoch, or was active itself; it has all messages that the active router acknowledged as
+    synchronous."""
     one, other = pair_of("all")
     if was_active:
         switch(one, other)

@@ -1,4 +1,4 @@
-"""The balance of a run says of each message what became of it, and of none what did not."""
+"""The balance of a run accounts for each message once."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_messages_about_orders_from_before_the_file_are_unmatched_and_not_quaran
 
 
 def write_without_first_orders(day: Path, left_out: int) -> int:
-    """A generated day in which that many orders were added before the file begins; how many messages it has."""
+    """A generated day in which this many orders were added before the file begins; the number of its messages."""
     generator, count = ItchGenerator(GeneratorConfig(seed=3, symbols=5, messages=MESSAGES)), 0
     with day.open("wb") as file:
         while blocks := bytes(generator.blocks()):

@@ -1,4 +1,4 @@
-"""Planning without Spark: partitions of topics, and what they waste."""
+"""Planning without Spark: partitions of topics, and their waste."""
 
 import itertools
 import json
@@ -19,14 +19,14 @@ from penstock.topics import GroupMap, InterestTable
 
 
 def partitions(count: int, groups_max: int) -> Iterator[tuple[int, ...]]:
-    """All ways to put `count` topics into so many groups, for the oracle that tries them."""
+    """All partitions of `count` topics into this many groups, for the oracle."""
     for numbers in itertools.product(range(groups_max), repeat=count):
         firsts = [numbers.index(group) for group in sorted(set(numbers))]
         if firsts == sorted(firsts) and set(numbers) == set(range(len(firsts))):
             yield numbers
 
 
-def test_small_partitions_are_nearly_always_the_best_there_are() -> None:
+def test_small_partitions_are_almost_always_optimal() -> None:
     """Against all partitions: never better than possible, the best one in at least 19 of 20 cases, never far off."""
     random = np.random.default_rng(5)
     is_best = []
@@ -51,7 +51,7 @@ def test_with_enough_groups_nothing_is_wasted() -> None:
     assert cost_of(wanted_by, weights, partition(wanted_by, weights, 7)) > 0
 
 
-def test_many_classes_are_planned_alike_every_time() -> None:
+def test_the_plan_of_many_classes_is_deterministic() -> None:
     random = np.random.default_rng(7)
     wanted_by = random.integers(0, 2**63, (600, 2)).astype(np.uint64)
     weights = random.integers(1, 10_000, 600).astype(np.int64)
@@ -76,14 +76,14 @@ RECORDED = traffic(md_a_quote=1000, md_a_trade=100, md_b_quote=500, md_c_quote=3
 
 
 @pytest.mark.spec("PIPE-10")
-def test_a_plan_wastes_less_and_every_host_still_gets_all_it_wants() -> None:
+def test_a_plan_wastes_less_and_every_host_still_gets_all_its_interests() -> None:
     planned = plan(RECORDED, HOSTS, groups_max=4, first_group="239.9.1.0", port=9000)
     single, hashed, best = planned.waste
     assert (single.groups, hashed.groups, best.groups) == (1, 4, 4)
     assert single.wanted == hashed.wanted == best.wanted == 1100 + 800 + 1600
     assert single.delivered == 3 * 10_900
     assert best.wasted < hashed.wasted <= single.wasted
-    assert best.wasted == 300  # b and c share a group, which "three" joins for b: nothing better with three groups
+    assert best.wasted == 300  # b and c share a group, which "three" joins for b: no better plan has three groups
     assert planned.unwanted == 1
     groups = planned.groups
     assert (groups.port, format_group(groups.groups[0])) == (9000, "239.9.1.0")
@@ -96,7 +96,7 @@ def test_a_plan_wastes_less_and_every_host_still_gets_all_it_wants() -> None:
             assert not table.match(topic) or groups.group_of(topic) in groups.groups_for(interests)
 
 
-def test_bytes_can_be_what_counts() -> None:
+def test_waste_can_be_measured_in_bytes() -> None:
     big = [TopicTraffic("a", 1, 10_000, 1, 1, 0), TopicTraffic("b", 100, 100, 1, 100, 0)]
     big.append(TopicTraffic("c", 50, 50, 1, 50, 0))
     hosts = {"x": ["a"], "y": ["b"], "z": ["c"]}
@@ -106,14 +106,14 @@ def test_bytes_can_be_what_counts() -> None:
     assert by_bytes.group_of("a") not in (by_bytes.group_of("b"), by_bytes.group_of("c"))
 
 
-def test_metering_advice_names_what_a_display_does_not_need() -> None:
+def test_metering_advice_names_topics_that_a_display_does_not_need() -> None:
     planned = plan(RECORDED, HOSTS, groups_max=2)
     assert [each.topic for each in planned.metering] == [
         "md.d.quote", "md.a.quote", "md.b.quote", "md.c.quote", "md.a.trade"
     ]  # fmt: skip
 
 
-def test_one_group_is_a_plan_too(tmp_path: Path) -> None:
+def test_a_plan_can_have_one_group(tmp_path: Path) -> None:
     planned = plan(RECORDED, HOSTS, groups_max=1)
     planned.groups.save(tmp_path / "groups.toml")
     assert len(GroupMap.load(tmp_path / "groups.toml").groups) == 1
@@ -124,7 +124,7 @@ def test_one_group_is_a_plan_too(tmp_path: Path) -> None:
         plan([], HOSTS, groups_max=4)
 
 
-def test_interests_come_from_documents(tmp_path: Path) -> None:
+def test_interests_are_read_from_documents(tmp_path: Path) -> None:
     toml, plain = tmp_path / "hosts.toml", tmp_path / "hosts.json"
     toml.write_text('[hosts]\none = ["md.a.*"]\n"10.0.0.2" = [">"]\n')
     plain.write_text(json.dumps({"hosts": {"one": ["md.a.*"], "10.0.0.2": [">"]}}))
@@ -160,7 +160,7 @@ LOG = [
 WANTED = {"10.0.0.1": ["md.a.>", "md.b.>", "md.c"], "carol": ["md.e"]}
 
 
-def test_interests_come_from_an_audit_log(tmp_path: Path) -> None:
+def test_interests_are_read_from_an_audit_log(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in LOG))
     assert read_hosts(path) == WANTED
@@ -169,7 +169,7 @@ def test_interests_come_from_an_audit_log(tmp_path: Path) -> None:
         read_hosts(path)
 
 
-def test_interests_come_from_the_database_of_a_server(tmp_path: Path) -> None:
+def test_interests_are_read_from_the_database_of_a_server(tmp_path: Path) -> None:
     store = Store(tmp_path, changes_kept=1)
     path = tmp_path / "admin.sqlite"
     with pytest.raises(ConfigurationError, match="a running server locks its database"):

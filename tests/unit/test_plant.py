@@ -1,4 +1,4 @@
-"""plant.toml into the configuration of every node."""
+"""From plant.toml to the configuration of every node."""
 
 import re
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_the_document_names_the_group_that_may_read_files(tmp_path: Path) -> Non
         load(tmp_path, PLANT + "[files]\ngroup = 7\n")
 
 
-def test_every_node_gets_what_the_document_says_and_what_follows_from_it(tmp_path: Path) -> None:
+def test_every_node_gets_the_values_of_the_document_and_the_derived_ones(tmp_path: Path) -> None:
     plant = load(tmp_path, PLANT)
     assert list(plant.nodes) == ["admin", "spare", "nasdaq-a", "nasdaq-b", "exchange"]
     kinds = [AdminConfig, AdminConfig, AdapterConfig, AdapterConfig, PlayerConfig]
@@ -121,7 +121,7 @@ def test_every_node_gets_what_the_document_says_and_what_follows_from_it(tmp_pat
         ("port = 7401", "prot = 7401", "administration spare"),
     ],
 )
-def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_an_error_is_reported_with_its_place(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert old in PLANT
     with pytest.raises(ConfigurationError) as caught:
         load(tmp_path, PLANT.replace(old, new))
@@ -146,13 +146,13 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, s
         ('[[edge]]\nname = "e"\nwebsocket.host = "0.0.0.0"', "which needs tls"),
     ],
 )
-def test_a_node_that_could_not_serve_is_refused_when_the_document_is_read(tmp_path: Path, node: str, said: str) -> None:
+def test_a_node_that_cannot_serve_is_refused_when_the_document_is_read(tmp_path: Path, node: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(tmp_path, f"{PLANT}\n{node}\n")
     assert said in str(caught.value)
 
 
-def test_where_a_node_shows_itself_is_forgotten_when_it_ends(tmp_path: Path) -> None:
+def test_the_page_address_of_a_node_is_removed_when_it_ends(tmp_path: Path) -> None:
     plant = load(tmp_path, PLANT)
     plant.pages.note("nasdaq-a", "http://127.0.0.1:9")
     assert plant.page("nasdaq-a") == "http://127.0.0.1:9"
@@ -177,7 +177,7 @@ def test_an_empty_plant_and_an_unknown_node_are_refused(tmp_path: Path) -> None:
         ("port = {b}", "port = {a}", "adapter-a and adapter-b have the same address"),
     ],
 )
-def test_what_the_document_names_is_read_too(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_files_that_the_document_names_are_read_too(tmp_path: Path, old: str, new: str, said: str) -> None:
     layout = write_layout(tmp_path, DemoOptions(subscribers=1))
     check_files(Plant.load(layout.plant))
     text = layout.plant.read_text()
@@ -190,7 +190,7 @@ def test_what_the_document_names_is_read_too(tmp_path: Path, old: str, new: str,
     assert said in str(caught.value)
 
 
-def test_the_documented_plant_is_one(tmp_path: Path, project: Path) -> None:
+def test_the_documented_plant_is_valid(tmp_path: Path, project: Path) -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", (project / "docs" / "how-to" / "plant.md").read_text(), flags=re.DOTALL)
     nodes = load(tmp_path, text).nodes
     assert list(nodes) == ["admin", "nasdaq-a", "nasdaq-b", "host-1", "exchange"]
@@ -199,7 +199,7 @@ def test_the_documented_plant_is_one(tmp_path: Path, project: Path) -> None:
     assert (module.admin.url, module.state_directory) == ("penstock://127.0.0.1:7400", "state/host-1")
 
 
-def test_what_is_wrong_with_an_agent_is_told_with_its_place_in_the_document(tmp_path: Path) -> None:
+def test_an_error_in_an_agent_is_reported_with_its_place_in_the_document(tmp_path: Path) -> None:
     path = tmp_path / "plant.toml"
     path.write_text(AGENTS)
     with pytest.raises(ConfigurationError) as caught:

@@ -1,4 +1,4 @@
-"""A node's data path: what goes wrong with one consumer is its own affair."""
+"""A node's data path: a failure of one consumer affects only that consumer."""
 
 import resource
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from penstock.engine.core.events import Subscribe
 from penstock.net.live.handover import Handover
 from penstock.plant.config import NodeConfig
 from penstock.plant.core.access import Consumer
-from penstock.plant.live.datapath import DataPath
+from penstock.plant.live.data_path import DataPath
 from unit.engine_kit import NOW, QUOTE, engine, record
 
 
@@ -21,7 +21,7 @@ class Owner:
         self.regions: list[int] = []
 
     def events_ready(self, consumer: int, data: bytes) -> None:
-        """No session is in these trials."""
+        """A node without sessions."""
 
     def tell(self, consumer: int, message: control.OpenRegion) -> None:
         self.regions.append(consumer)
@@ -46,7 +46,7 @@ def no_more_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_region_that_cannot_be_made_ends_its_consumer_only() -> None:
+def test_a_region_that_cannot_be_created_disconnects_only_its_consumer() -> None:
     owner, core = Owner(), engine()
     handover = Handover(f"@penstock-test-{random_bytes(8).hex()}")
     data = DataPath(NodeConfig(name="node"), core, None, owner, handover)

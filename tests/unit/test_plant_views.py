@@ -55,7 +55,7 @@ def test_top_of_every_book() -> None:
 
 
 @pytest.mark.spec("TP-1")
-def test_day_takes_corrections_and_cancellations_back() -> None:
+def test_the_day_view_reverses_corrections_and_cancellations() -> None:
     day = views("day")
     trades = [trade("10", 5, 1), trade("12", 5, 2), trade("11", 1, 3)]
     (made,) = day.derive([message("md.A", each) for each in trades])
@@ -68,7 +68,7 @@ def test_day_takes_corrections_and_cancellations_back() -> None:
     assert (record.volume, record.trade_count, str(record.high), str(record.last)) == (7, 2, "10.5", "10.5")
 
 
-def test_what_there_is_no_room_for_is_left_out() -> None:
+def test_views_beyond_the_limit_are_left_out() -> None:
     day = views("day")
     made = day.derive([message(f"md.{name}", trade("1", 1, 1)) for name in "ABC"])
     assert [each.topic for each in made] == ["md.A.view.day", "md.B.view.day"]
@@ -80,7 +80,7 @@ def batch_of(*messages: tuple[str, bytes, MessageModel]) -> MessageBatch:
     packets += [each for topic, data, model in messages for each in packer.add(topic, data, model_id=model.id)]
     packets.append(packer.flush() or b"")
     receiver = Receiver(ReceiverConfig(), SystemRandomness())
-    for part in (packets[:1], packets[1:]):  # with the first the stream begins
+    for part in (packets[:1], packets[1:]):  # the first message starts the stream
         datagrams = DatagramBatch(16)
         for packet in part:
             datagrams.append(packet, ("127.0.0.1", 9))
@@ -90,7 +90,7 @@ def batch_of(*messages: tuple[str, bytes, MessageModel]) -> MessageBatch:
     return found
 
 
-def test_a_decoded_batch_gives_the_same_as_messages() -> None:
+def test_a_decoded_batch_gives_the_same_result_as_messages() -> None:
     quotes = [QUOTE.new(symbol="A", bid_price="1", ask_price=f"{n}") for n in range(2, 9)]
     others = [("x", b"other", TRADE), ("y", b"12345678", QUOTE)]
     one = views("spread").derive([message("md.A", each) for each in quotes])
@@ -101,7 +101,7 @@ def test_a_decoded_batch_gives_the_same_as_messages() -> None:
 
 
 @pytest.mark.spec("DAY-3")
-def test_a_new_session_of_a_stream_begins_its_day_anew_and_leaves_those_of_others() -> None:
+def test_a_new_session_of_a_stream_resets_its_day_and_no_other_streams() -> None:
     sources = {b"md.A": (0, 1, 7), b"md.B": (0, 2, 8)}
     made = views("day")
     numbers = iter(range(1, 100))
@@ -114,7 +114,7 @@ def test_a_new_session_of_a_stream_begins_its_day_anew_and_leaves_those_of_other
     made.change_session((0, 2), SessionEvent("running", 2, tag=8))
     volumes()
     assert volumes() == [("md.A.view.day", 200), ("md.B.view.day", 200)]
-    for _ in range(2):  # several adapters may say it
+    for _ in range(2):  # several adapters may report it
         made.change_session((0, 1), SessionEvent("begin", 1, "day 2", tag=9))
     assert volumes() == [("md.A.view.day", 100), ("md.B.view.day", 300)]
     made.change_session((0, 2), SessionEvent("running", 2, tag=5))  # its begin was missed
@@ -124,7 +124,7 @@ def test_a_new_session_of_a_stream_begins_its_day_anew_and_leaves_those_of_other
 
 
 @pytest.mark.spec("TP-1", "DAY-9")
-def test_views_of_fractions_are_exact() -> None:
+def test_views_of_fractional_quantities_are_exact() -> None:
     model = shipped("trade_8")
     trades = [
         model.new(symbol="B", price="61837.63", quantity=quantity, trade_id=number, action="trade", event_time=number)

@@ -41,7 +41,7 @@ def test_a_file_and_the_generator_give_the_same_messages() -> None:
     assert b"".join(iter(lambda: made_up.take(7), b"")) == b"".join(iter(lambda: read.take(1_000), b"")) == whole
 
 
-def test_a_cut_off_message_is_not_played() -> None:
+def test_a_truncated_message_is_not_played() -> None:
     data = blocks(1, 2, 3)
     cut = script(data[:-1])
     assert cut.take(10) == blocks(1, 2)
@@ -84,7 +84,7 @@ def test_an_even_rate() -> None:
     assert pace.is_over
 
 
-def test_the_days_own_clock_and_faster() -> None:
+def test_original_speed_and_faster() -> None:
     times = [5 * NS_PER_SECOND, 6 * NS_PER_SECOND, 9 * NS_PER_SECOND]
     pace = Pace(script(blocks(*times)), speed=2.0, rate=0.0, now_ns=1_000)
     assert pace.due(1_000) == blocks(times[0])
@@ -94,13 +94,13 @@ def test_the_days_own_clock_and_faster() -> None:
     assert pace.due(1_000 + 2 * NS_PER_SECOND) == blocks(times[2])
 
 
-def test_as_fast_as_possible() -> None:
+def test_unlimited_speed() -> None:
     pace = Pace(script(blocks(1, 10**13)), speed=0.0, rate=0.0, now_ns=0)
     assert pace.due(0) == blocks(1, 10**13)
     assert pace.wait_ns(0) == 0
 
 
-def test_what_is_too_old_cannot_be_asked_for() -> None:
+def test_messages_that_are_too_old_cannot_be_requested() -> None:
     server = MoldServer("S", packet_size_max=100, kept_bytes_max=60)
     for number in range(10):
         server.send(blocks(number, number))

@@ -23,14 +23,14 @@ def nack(core: Publisher, *ranges: tuple[int, int], now_ns: int = 0, epoch: int 
 
 
 @pytest.mark.spec("FILT-3")
-def test_messages_of_one_event_share_a_packet_and_leave_at_once() -> None:
+def test_messages_of_one_event_share_a_packet_and_are_sent_at_once() -> None:
     sent = publish(publisher(), b"a", b"b", b"c")
     assert [len(packet) for packet in sent] == [3]
     assert (sent[0].sequence, sent[0].epoch, sent[0].gap, sent[0].flags) == (1, 1, 0, 0)
 
 
 @pytest.mark.spec("FILT-3")
-def test_messages_that_were_appended_share_packets() -> None:
+def test_appended_messages_share_packets() -> None:
     core = publisher(packet_size_max=600)
     publish(core, b"first")
     stream = core.stream(GROUP, 0)
@@ -61,14 +61,14 @@ def test_a_message_that_needs_the_core_is_not_appended() -> None:
 
 
 @pytest.mark.spec("FILT-2")
-def test_a_long_message_is_cut() -> None:
+def test_a_long_message_is_fragmented() -> None:
     sent = publish(publisher(), bytes(10_000))
     assert len(sent) == 8
     assert [packet.sequence for packet in sent] == list(range(1, 9))
     assert b"".join(bytes(message.payload) for packet in sent for message in packet) == bytes(10_000)
 
 
-def test_keep_alives_come_ever_more_slowly_while_nothing_is_said() -> None:
+def test_keep_alives_become_less_frequent_during_silence() -> None:
     core = publisher(keep_alive_first_ms=10, keep_alive_ms=100)
     publish(core, b"a")
     times = []
@@ -84,14 +84,14 @@ def test_keep_alives_come_ever_more_slowly_while_nothing_is_said() -> None:
     assert core.next_sequence(GROUP) == 8  # a keep-alive has a number like any other packet
 
 
-def test_every_so_many_packets_one_has_the_keep_alive_mark() -> None:
+def test_one_of_every_n_packets_has_the_keep_alive_mark() -> None:
     core = publisher(keep_alive_packets=3)
     sent = publish(core, *[bytes(1_000)] * 9, now_ns=0) + publish(core, *[bytes(1_000)] * 9, now_ns=1)
     marked = [packet.sequence for packet in sent if packet.flags & PacketFlag.KEEP_ALIVE]
     assert marked == [n for n in range(1, len(sent) + 1) if n % 3 == 0]
 
 
-def test_a_busy_group_does_not_silence_a_quiet_one() -> None:
+def test_a_busy_group_does_not_delay_keep_alives_of_a_quiet_one() -> None:
     core = publisher(keep_alive_first_ms=10, keep_alive_ms=100)
     publish(core, b"quiet")
     times = []
@@ -103,7 +103,7 @@ def test_a_busy_group_does_not_silence_a_quiet_one() -> None:
     assert len(times) == 12
 
 
-def test_a_message_that_cannot_be_sent_costs_only_itself() -> None:
+def test_an_unsendable_message_affects_only_itself() -> None:
     core = publisher()
     good, bad = OutgoingMessage("t", bytes(1_000)), OutgoingMessage("", b"no topic")
     with pytest.raises(LocalProtocolError, match="needs a topic"):
@@ -115,7 +115,7 @@ def test_a_message_that_cannot_be_sent_costs_only_itself() -> None:
         assert [decode(answer.data).sequence for answer in nack(core, (sequence, sequence))] == [sequence]
 
 
-def test_topics_are_checked_where_they_are_made() -> None:
+def test_topics_are_checked_when_they_are_created() -> None:
     core = publisher()
     with pytest.raises(TopicError):
         core.handle(Publish(GROUP, [OutgoingMessage("a.* b", b"x")]), 0)
@@ -127,14 +127,14 @@ def test_impossible_identities_are_refused_at_once(publisher_id: int, epoch: int
         Publisher(publisher_id, epoch, PublisherConfig())
 
 
-def test_a_request_for_a_message_that_waits_is_answered_with_nothing() -> None:
+def test_a_request_for_a_waiting_message_is_answered_with_nothing() -> None:
     core = publisher()
     publish(core, b"sent")
     assert core.stream(GROUP, 0).append("t", b"waiting", 0, 0)
     assert nack(core, (2, 2**64 - 1)) == []
 
 
-def test_repairs_go_to_the_one_who_asked() -> None:
+def test_repairs_go_to_the_requester() -> None:
     core = publisher()
     originals = publish(core, *[bytes(1_000)] * 4)
     answers = nack(core, (2, 3))
@@ -145,7 +145,7 @@ def test_repairs_go_to_the_one_who_asked() -> None:
     assert [bytes(message.payload) for message in repairs[0]] == [bytes(message.payload) for message in originals[1]]
 
 
-def test_many_who_ask_get_one_repair_by_multicast() -> None:
+def test_several_requesters_get_one_multicast_repair() -> None:
     core = publisher(repair="multicast", repair_hold_ms=5)
     publish(core, b"a")
     assert len(of(Multicast, nack(core, (1, 1), now_ns=0))) == 1
@@ -154,7 +154,7 @@ def test_many_who_ask_get_one_repair_by_multicast() -> None:
     assert core.counters["repairs_suppressed"] == 1
 
 
-def test_what_is_remembered_of_repairs_is_bounded() -> None:
+def test_the_memory_of_repairs_is_bounded() -> None:
     core = publisher(repair="multicast", repair_hold_ms=3_600_000, retransmission_packets_max=16)
     for n in range(500):
         (packet,) = publish(core, b"a", now_ns=n)
@@ -162,13 +162,13 @@ def test_what_is_remembered_of_repairs_is_bounded() -> None:
     assert len(core._streams[GROUP]._repaired_ns) <= 32
 
 
-def test_the_first_silence_is_never_longer_than_the_longest() -> None:
+def test_the_first_keep_alive_pause_is_at_most_the_longest() -> None:
     core = publisher(keep_alive_first_ms=60_000, keep_alive_ms=100)
     publish(core, b"a")
     assert core.next_deadline_ns() == 100 * MS
 
 
-def test_what_is_no_longer_kept_is_named() -> None:
+def test_packets_that_are_no_longer_kept_are_named() -> None:
     core = publisher(retransmission_packets_max=2)
     for n in range(5):
         publish(core, b"a", now_ns=n)
@@ -191,7 +191,7 @@ def test_the_buffer_is_bounded_in_bytes() -> None:
     assert len(kept) == 2
 
 
-def test_one_request_cannot_ask_for_a_flood() -> None:
+def test_a_single_request_is_bounded() -> None:
     core = publisher(repair_packets_max=3)
     for n in range(10):
         publish(core, b"a", now_ns=n)
@@ -205,7 +205,7 @@ def test_hostile_ranges_cost_nothing(size: int) -> None:
     assert len(nack(core, (1, 2**64 - 1), (2**63, 2**63 + size - 1))) == 1
 
 
-def test_requests_for_others_and_bad_datagrams_are_not_answered() -> None:
+def test_requests_for_others_and_invalid_datagrams_are_not_answered() -> None:
     core = publisher()
     publish(core, b"a")
     assert nack(core, (1, 1), epoch=2) == []
@@ -217,7 +217,7 @@ def test_requests_for_others_and_bad_datagrams_are_not_answered() -> None:
     assert core.counters.by_cause("packets_dropped") == expected
 
 
-def test_goodbye_is_the_last_packet_repeated_while_it_lingers() -> None:
+def test_a_goodbye_is_the_last_packet_and_is_repeated_during_the_linger_time() -> None:
     core = publisher(linger_ms=50, keep_alive_first_ms=10, keep_alive_packets=1)
     publish(core, b"a")
     goodbye = [decode(answer.data) for answer in core.handle(Close(), 0)][-1]
@@ -234,14 +234,14 @@ def test_goodbye_is_the_last_packet_repeated_while_it_lingers() -> None:
         publish(core, b"too late")
 
 
-def test_publishing_after_close_is_a_mistake() -> None:
+def test_publishing_after_close_raises() -> None:
     core = publisher()
     core.handle(Close(), 0)
     with pytest.raises(LocalProtocolError, match="publish after close"):
         core.handle(Publish(GROUP, [OutgoingMessage("t", b"")]), 0)
 
 
-def test_a_request_costs_no_more_than_its_bound_however_it_repeats_itself() -> None:
+def test_a_request_with_repetitions_costs_no_more_than_its_limit() -> None:
     core = publisher(repair="multicast", repair_packets_max=8)
     for _ in range(100):
         publish(core, b"content")

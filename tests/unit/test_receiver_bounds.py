@@ -1,4 +1,4 @@
-"""The memory of a receiver is bounded in total, and forged publishers do not displace real ones."""
+"""The memory of a receiver is bounded in total, and forged publishers do not evict real ones."""
 
 import pytest
 
@@ -17,22 +17,22 @@ STRANGER = ("10.0.0.66", 6_666)
 
 
 def made_up(first: int, count: int) -> list[bytes]:
-    """One packet of each of so many publishers."""
+    """One packet from each of this many publishers."""
     return [packets(1, publisher_id=number)[0] for number in range(first, first + count)]
 
 
 @pytest.mark.spec("AUTH-4")
-def test_made_up_publishers_displace_each_other_and_not_real_ones() -> None:
+def test_forged_publishers_evict_each_other_and_not_real_ones() -> None:
     core = receiver(streams_max=8)
     take(core, packets(1, publisher_id=1))
-    take(core, packets(1, first=2, publisher_id=1), EXPIRY_NS)  # long known
+    take(core, packets(1, first=2, publisher_id=1), EXPIRY_NS)  # established
     now_ns = EXPIRY_NS
     heard = []
     for step in range(200):
         now_ns += MS
         take(core, made_up(1_000 + 10 * step, 10), now_ns, STRANGER)
         heard += of(Deliver, take(core, packets(1, first=3 + step, publisher_id=1), now_ns))
-        heard += of(Deliver, take(core, packets(1, first=1 + step, publisher_id=2), now_ns))  # new, and goes on
+        heard += of(Deliver, take(core, packets(1, first=1 + step, publisher_id=2), now_ns))  # new, and continues
     assert [(each.stream.publisher_id, each.sequence) for each in heard] == [
         pair for step in range(200) for pair in ((1, 3 + step), (2, 1 + step))
     ]
@@ -44,7 +44,7 @@ def test_made_up_publishers_displace_each_other_and_not_real_ones() -> None:
 
 
 @pytest.mark.spec("AUTH-4")
-def test_made_up_publishers_displace_none_of_many_proven_streams() -> None:
+def test_forged_publishers_evict_none_of_many_proven_streams() -> None:
     core = receiver(streams_max=300)
     real = range(1, 201)
     for sequence, now_ns in ((1, 0), (2, EXPIRY_NS)):
@@ -67,7 +67,7 @@ def test_a_full_table_of_proven_streams_refuses_a_further_stream() -> None:
 
 
 @pytest.mark.spec("AUTH-4")
-def test_a_stream_that_makes_room_is_told_of_first() -> None:
+def test_an_evicted_stream_is_reported_first() -> None:
     core = receiver(streams_max=1)
     take(core, packets(1, publisher_id=1))
     answers = take(core, packets(1, publisher_id=2), MS)
@@ -87,11 +87,11 @@ def gapped(publisher_id: int, count: int, size: int, first: int = 3) -> list[byt
 
 
 @pytest.mark.spec("AUTH-4")
-def test_buffers_are_bounded_in_total_and_newcomers_give_theirs_up_first() -> None:
+def test_buffers_are_bounded_in_total_and_newcomers_are_evicted_first() -> None:
     core = receiver(buffer_bytes_max=64 * 1024)
     take(core, packets(1, publisher_id=1))
     take(core, packets(1, first=2, publisher_id=1), EXPIRY_NS)
-    take(core, gapped(1, 10, 1_000, first=4), EXPIRY_NS)  # a stream that is long known waits for packet 3
+    take(core, gapped(1, 10, 1_000, first=4), EXPIRY_NS)  # an established stream waits for packet 3
     receipts = []
     for publisher_id in range(2, 40):
         answers = take(core, [*packets(1, publisher_id=publisher_id), *gapped(publisher_id, 10, 1_000)], EXPIRY_NS)
@@ -131,8 +131,8 @@ def test_streams_are_compared_once_for_many_packets_over_the_limit(monkeypatch: 
 
 
 @pytest.mark.spec("AUTH-4")
-def test_only_streams_with_due_requests_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking at every stream with missing packets at each request lets many forged streams cost quadratic time."""
+def test_only_streams_with_due_requests_are_visited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Visiting every stream with missing packets at each request lets many forged streams cost quadratic time."""
     core = receiver(nack_attempts_max=2)
     looked = 0
     original = IncomingStream.due_ranges
@@ -154,18 +154,18 @@ def test_only_streams_with_due_requests_are_looked_at(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.spec("AUTH-4")
-def test_outdated_times_of_requests_are_bounded() -> None:
+def test_obsolete_request_deadlines_are_bounded() -> None:
     core = receiver(nack_retry_ms=10_000)
     for number in range(2_000):
         now_ns = number * MS
-        take(core, packets(1, first=1 + 2 * number), now_ns)  # a new hole each time, sooner due than the former ones
+        take(core, packets(1, first=1 + 2 * number), now_ns)  # a new hole each time, due sooner than the former ones
         core.handle(Tick(), now_ns)
         assert len(core._requests_due) <= 2 + OUTDATED_MAX
     assert core.counters["nacks_sent"] > OUTDATED_MAX
 
 
 @pytest.mark.spec("AUTH-4")
-def test_unfinished_messages_are_counted_too() -> None:
+def test_unfinished_messages_count_towards_the_limit() -> None:
     core = receiver(buffer_bytes_max=100_000)
     for publisher_id in range(1, 20):
         packer = Packer(publisher_id, GROUP, 1)
@@ -175,7 +175,7 @@ def test_unfinished_messages_are_counted_too() -> None:
 
 
 @pytest.mark.spec("AUTH-4")
-def test_ranges_of_missing_packets_are_counted_too() -> None:
+def test_ranges_of_missing_packets_count_towards_the_limit() -> None:
     """A GONE that names every second missing packet splits one range into many, and no packet waits."""
     core = receiver(buffer_bytes_max=256 * 1024)
     for publisher_id in range(1, 20):
@@ -189,7 +189,7 @@ def test_ranges_of_missing_packets_are_counted_too() -> None:
 
 
 @pytest.mark.spec("AUTH-4")
-def test_a_stream_that_ends_gives_its_memory_back() -> None:
+def test_an_ended_stream_frees_its_memory() -> None:
     core = receiver()
     take(core, [*packets(1), *gapped(42, 10, 1_000)])
     assert core._budget.used > 10_000

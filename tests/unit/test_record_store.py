@@ -1,4 +1,4 @@
-"""Records as one application reads them: newest, what changed since, prices as floats."""
+"""Records as one application reads them: newest values, changed fields, prices as floats."""
 
 import math
 
@@ -20,7 +20,7 @@ def test_a_record_that_was_never_written_reads_as_none() -> None:
 
 
 @pytest.mark.spec("ADPT-5")
-def test_is_updated_tells_of_writes_since_the_last_read() -> None:
+def test_is_updated_reports_writes_since_the_last_read() -> None:
     with quotes() as made:
         made.write(1, bid_price=10)
         assert made.store.is_updated(1)
@@ -31,7 +31,7 @@ def test_is_updated_tells_of_writes_since_the_last_read() -> None:
 
 
 @pytest.mark.spec("ADPT-7")
-def test_a_read_says_which_fields_differ_from_the_read_before() -> None:
+def test_a_read_names_the_fields_that_differ_from_the_previous_read() -> None:
     with quotes() as made:
         made.write(1, bid_price=10, symbol="A")
         first = made.store.read(1)
@@ -62,7 +62,7 @@ def test_delta_leaves_the_last_read_as_it_is() -> None:
 
 
 @pytest.mark.spec("ADPT-8")
-def test_a_message_has_the_producer_s_times() -> None:
+def test_a_message_has_the_timestamps_of_the_producer() -> None:
     with quotes() as made:
         made.writer.write(0, QUOTE.new(bid_price=1.5), started_ns=5, finished_ns=7)
         state = made.store.read(0)
@@ -74,7 +74,7 @@ def test_a_message_has_the_producer_s_times() -> None:
         assert state.issued_ns > 7
 
 
-def test_what_was_forgotten_is_read_as_for_the_first_time() -> None:
+def test_forgotten_records_are_read_as_if_for_the_first_time() -> None:
     with quotes() as made:
         made.write(0, bid_price=10)
         made.store.read(0)
@@ -115,7 +115,7 @@ def test_a_converted_missing_price_is_not_a_number() -> None:
     assert math.isnan(memoryview(record)[:8].cast("d")[0])
 
 
-def test_what_was_read_is_marked() -> None:
+def test_read_records_are_marked() -> None:
     with RegionMarks.create(4) as marks, quotes(marks=marks.segment) as made:
         made.write(2, bid_price=1)
         made.write(2, bid_price=2)
@@ -126,7 +126,7 @@ def test_what_was_read_is_marked() -> None:
         assert marks[2] == 6
 
 
-def test_what_a_record_stands_for_is_read_with_it() -> None:
+def test_the_number_of_updates_in_a_record_is_read_with_it() -> None:
     with quotes() as made:
         made.writer.write(0, QUOTE.new(), merged=17)
         state = made.store.read(0)
@@ -134,12 +134,12 @@ def test_what_a_record_stands_for_is_read_with_it() -> None:
         assert state.merged == 17
 
 
-def test_marks_that_are_too_few_are_refused() -> None:
+def test_too_few_marks_are_refused() -> None:
     with RegionMarks.create(3) as marks, pytest.raises(SharedMemoryError, match="too few"), quotes(marks=marks.segment):
         pass
 
 
-def test_a_state_goes_to_another_process_and_back() -> None:
+def test_a_state_can_be_sent_to_another_process_and_back() -> None:
     with quotes() as made:
         made.write(0, bid_price=10)
         made.store.read(0)

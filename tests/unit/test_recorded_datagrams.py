@@ -1,4 +1,4 @@
-"""Authentic datagrams that a stranger records and sends again: they change neither the source nor the life of a
+"""Authentic datagrams that an attacker records and sends again: they change neither the source nor the expiry of a
 stream."""
 
 import pytest
@@ -33,7 +33,7 @@ from unit.middleware_kit import GROUP, KEY, MS, PUBLISHER_ID, SOURCE, NoRandomne
 STRANGER: Address = ("10.0.0.66", 6_666)
 FILTER: Address = ("10.0.0.7", 7_000)
 EXPIRY_NS = 5_000 * MS
-BATCH = DatagramBatch(64)  # one for all: the numbers that stand for sources are a batch's own
+BATCH = DatagramBatch(64)  # one for all: the numbers of sources belong to one batch
 
 
 def made(count: int, *, first: int = 1, epoch: int = 1, flags: int = 0) -> list[bytes]:
@@ -83,7 +83,7 @@ def test_a_stream_that_began_with_a_recorded_packet_follows_its_publisher(in_bat
 
 
 @pytest.mark.spec("AUTH-1")
-def test_repairs_are_requested_from_the_publisher_and_not_from_the_stranger() -> None:
+def test_repairs_are_requested_from_the_publisher_and_not_from_the_attacker() -> None:
     core = receiver()
     take(core, made(1), source=STRANGER)
     take(core, made(1, first=3))
@@ -111,13 +111,14 @@ def test_recorded_packets_do_not_keep_a_stream_alive(source: Address, in_batch: 
 
 
 @pytest.mark.spec("AUTH-1")
-def test_a_missing_packet_is_taken_from_anybody_and_the_source_stays() -> None:
+def test_a_missing_packet_is_accepted_from_any_address_and_the_source_stays() -> None:
     core = receiver()
     take(core, [*made(1), *made(1, first=3)])
     answers = take(core, made(1, first=2), source=STRANGER)
     assert numbers(answers) == [2, 3]
     assert [each.source for each in core.streams()] == [SOURCE]
-    take(core, made(1, first=5, flags=PacketFlag.REPAIR), source=STRANGER)  # newer, but sent again by its own account
+    # newer, but reported by the attacker itself as a repetition
+    take(core, made(1, first=5, flags=PacketFlag.REPAIR), source=STRANGER)
     assert [each.source for each in core.streams()] == [SOURCE]
     gone = authentic(encode_gone(PUBLISHER_ID, GROUP, 1, [(4, 4)]))
     (lost,) = of(LossReceipt, take(core, [gone], source=STRANGER))
@@ -163,7 +164,7 @@ def test_behind_a_filter_the_filters_address_identifies_the_stream(in_batch: boo
 
 
 @pytest.mark.spec("AUTH-1")
-def test_applications_that_repair_by_themselves_are_told_of_the_publishers_address() -> None:
+def test_applications_that_repair_themselves_learn_the_address_of_the_publisher() -> None:
     config = FilterConfig(
         applications_max=16, conditions_max=32, repair="receivers", receiver=ReceiverConfig(nack_delay_us=0)
     )
@@ -184,7 +185,9 @@ def test_without_keys_copies_do_not_keep_a_stream_alive_either() -> None:
 
 
 @pytest.mark.spec("AUTH-3")
-def test_requests_are_numbered_and_a_used_up_requester_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_numbered_and_a_requester_that_used_up_its_numbers_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     core = receiver()
     monkeypatch.setattr(receiving, "REQUEST_NUMBER_MAX", 2)
     core._request_number = 2

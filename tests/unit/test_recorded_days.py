@@ -33,7 +33,7 @@ def feed_file(path: Path, seed: int = 1) -> Path:
 
 
 def capture_file(path: Path, seconds: int) -> Path:
-    """One packet of four bytes over UDP."""
+    """A single UDP packet of four bytes."""
     ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 32, 0, 0, 64, 17, 0, bytes([127, 0, 0, 1]), bytes([239, 1, 1, 1]))
     frame = bytes(12) + b"\x08\x00" + ip + struct.pack(">HHHH", 1, 2, 12, 0) + b"tick"
     header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1)
@@ -42,7 +42,7 @@ def capture_file(path: Path, seconds: int) -> Path:
 
 
 def taken(catalogue: Catalogue, feeds: list[FeedSource]) -> list[tuple[int, str, str]]:
-    """Stream, date and venue of each file that is read now; afterwards the catalogue has it."""
+    """Stream, date and venue of each file that is read now; afterwards they are in the catalogue."""
     found = []
     for feed in feeds:
         for piece in feed.pieces(catalogue):
@@ -74,8 +74,8 @@ def test_a_date_is_found_in_a_name(tmp_path: Path, name: str, expected: date | N
 
 
 @pytest.mark.spec("DAY-6", "DAY-2")
-def test_the_trading_date_is_found_in_a_capture_by_the_venues_calendar(tmp_path: Path) -> None:
-    midnight = 1_549_065_600  # 2019-02-02 00:00 UTC, 19:00 of the day before in New York
+def test_the_trading_date_is_found_in_a_capture_by_the_calendar_of_the_venue(tmp_path: Path) -> None:
+    midnight = 1_549_065_600  # 2019-02-02 00:00 UTC, 19:00 of the previous day in New York
     assert find_date(capture_file(tmp_path / "a.pcap", midnight), CALENDAR) == FRIDAY
     assert find_date(capture_file(tmp_path / "a.20190201.pcap", midnight), CALENDAR) == FRIDAY
     with pytest.raises(ConfigurationError, match="trading date 2019-02-01, the name says 2019-02-04") as caught:
@@ -107,7 +107,7 @@ def test_each_file_has_its_own_date_venue_and_stream_and_keeps_them(tmp_path: Pa
 
 
 @pytest.mark.spec("DAY-2", "DAY-6")
-def test_each_session_of_a_capture_has_the_date_that_an_adapter_gives_it(tmp_path: Path) -> None:
+def test_each_session_of_a_capture_has_the_date_that_an_adapter_assigns(tmp_path: Path) -> None:
     """The first session begins on Sunday evening; the last one follows a day without a session."""
     sunday_evening = 1_549_242_000 * 10**9  # 2019-02-03 20:00 in New York
     hour_ns = 3_600 * 10**9
@@ -132,7 +132,7 @@ def test_each_session_of_a_capture_has_the_date_that_an_adapter_gives_it(tmp_pat
 
 
 @pytest.mark.spec("DAY-6")
-def test_what_would_mix_files_is_refused(tmp_path: Path) -> None:
+def test_files_that_would_be_mixed_are_refused(tmp_path: Path) -> None:
     files = [feed_file(tmp_path / f"{name}.itch", seed) for seed, name in enumerate(("one", "two"))]
     with pytest.raises(ConfigurationError, match="neither the file's content nor its name has one") as caught:
         find_feeds(options(), files, 1)
@@ -150,7 +150,7 @@ def test_what_would_mix_files_is_refused(tmp_path: Path) -> None:
         find_feeds(options(trading_dates=same), files, 1)
     catalogue = Catalogue()
     told = options(trading_dates=same, streams=[7, 8])
-    assert [stream for stream, *_ in taken(catalogue, find_feeds(told, files, 1))] == [7, 8], "asked for"
+    assert [stream for stream, *_ in taken(catalogue, find_feeds(told, files, 1))] == [7, 8], "requested"
     assert taken(catalogue, find_feeds(options(trading_dates=same[:1]), files[:1], 1)) == []
     with pytest.raises(ConfigurationError, match="is archived as stream 7, not 9"):
         taken(catalogue, find_feeds(options(trading_dates=same[:1], streams=[9]), files[:1], 1))
@@ -163,7 +163,7 @@ def test_what_would_mix_files_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("DAY-6")
-def test_a_file_without_messages_takes_no_day(tmp_path: Path) -> None:
+def test_a_file_without_messages_uses_no_day(tmp_path: Path) -> None:
     catalogue = Catalogue()
     empty, full = feed_file(tmp_path / "20190201.itch"), feed_file(tmp_path / "2019-02-01.itch", 5)
     assert taken(catalogue, find_feeds(options(), [empty], 1)) == [(1, "2019-02-01", "XNAS")]
@@ -175,7 +175,7 @@ def test_a_file_without_messages_takes_no_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("DAY-6")
-def test_files_of_a_frame_have_streams_and_dates_of_their_own(tmp_path: Path) -> None:
+def test_files_of_a_frame_have_separate_streams_and_dates(tmp_path: Path) -> None:
     names = ("20190201.itch", "20190204.itch")
     paths = tuple(str(feed_file(tmp_path / name, seed)) for seed, name in enumerate(names))
 

@@ -26,7 +26,7 @@ class Reports:
             raise error
 
 
-def test_an_error_is_news_unless_the_attempt_before_had_it_too() -> None:
+def test_an_error_is_logged_unless_the_previous_attempt_had_the_same() -> None:
     failures = [
         UnreachableError("one"),
         UnreachableError("two"),
@@ -53,7 +53,7 @@ def test_an_error_is_news_unless_the_attempt_before_had_it_too() -> None:
     ]
 
 
-def test_a_connection_that_was_in_use_begins_the_back_off_anew() -> None:
+def test_a_connection_that_was_in_use_resets_the_back_off() -> None:
     pauses: list[float] = []
 
     class Growing(Backoff):
@@ -78,7 +78,7 @@ def test_a_connection_that_was_in_use_begins_the_back_off_anew() -> None:
     assert [is_news for _, is_news in reports.errors] == [True, False, False, True, False]
 
 
-def test_other_errors_end_the_attempts_and_so_does_the_end_of_a_generator() -> None:
+def test_other_errors_end_the_attempts_and_so_does_closing_the_generator() -> None:
     async def numbers(reports: Reports) -> AsyncIterator[int]:
         async for attempt in Redialling(Backoff(SeededRandomness(1), POLICY), reports):
             with attempt:

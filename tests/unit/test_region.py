@@ -64,7 +64,7 @@ def test_parts_are_written_alone_or_with_their_neighbours(writer: RegionWriter, 
     assert (record.payload, record.part_update_counts, record.update_count) == (b"B" * 64 + common + ask, (3, 2, 2), 3)
 
 
-def test_payloads_that_are_no_whole_parts_are_refused(writer: RegionWriter, reader: RegionReader) -> None:
+def test_payloads_that_are_not_whole_parts_are_refused(writer: RegionWriter, reader: RegionReader) -> None:
     for size, first_part in ((0, 0), (63, 0), (65, 0), (225, 0), (160, 2), (64, 3), (64, -1)):
         with pytest.raises(LocalProtocolError, match="part"):
             writer.write(0, bytes(size), first_part=first_part)
@@ -109,7 +109,7 @@ def test_reading_into_buffers_and_in_batches(writer: RegionWriter, reader: Regio
 
 @pytest.mark.spec("ADPT-4")
 @pytest.mark.parametrize("timeout_ns", [0, 3 * NS_PER_MS])
-def test_a_write_that_never_ended_is_an_answer_not_a_hang(writer: RegionWriter, timeout_ns: int) -> None:
+def test_an_unfinished_write_is_reported_and_does_not_block(writer: RegionWriter, timeout_ns: int) -> None:
     writer.write(0, b"x" * 224)
     with forged("region", *contents(writer.segment)) as (segment, maps), RegionReader(segment) as reader:
         assert reader.read(0) is not None
@@ -143,11 +143,11 @@ def test_a_read_waits_for_the_end_of_a_write(writer: RegionWriter) -> None:
 
 
 @pytest.mark.spec("ADPT-4")
-def test_every_part_and_the_header_have_their_checksum(writer: RegionWriter) -> None:
+def test_every_part_and_the_header_have_a_checksum(writer: RegionWriter) -> None:
     writer.write(0, b"x" * 224, started_ns=1, finished_ns=2)
     (whole,) = contents(writer.segment)
     used = RECORD_HEADER_SIZE + 224 + 3 * PART_TRAILER_SIZE
-    unused = {36, 37, 38, 39}  # reserved: behind the header's checksum and the parts'
+    unused = {36, 37, 38, 39}  # reserved: after the checksum of the header and the parts
     for end in (64, 64 + 16 + 96, 64 + 16 + 96 + 16 + 64):
         unused |= set(range(RECORD_HEADER_SIZE + end + 12, RECORD_HEADER_SIZE + end + 16))
     with forged("region", whole) as (segment, maps), RegionReader(segment) as reader:
@@ -163,8 +163,8 @@ def test_every_part_and_the_header_have_their_checksum(writer: RegionWriter) -> 
 
 
 @pytest.mark.spec("ADPT-4")
-def test_parts_of_a_later_update_make_no_record(writer: RegionWriter) -> None:
-    """Each part is whole, but they are not from one update: as if a reader had seen half of a write."""
+def test_parts_of_a_later_update_form_no_record(writer: RegionWriter) -> None:
+    """Each part is intact, but they are from different updates: as if a reader had seen half of a write."""
     writer.write(0, b"x" * 224)
     (before,) = contents(writer.segment)
     writer.write(0, b"y" * 224)
@@ -179,7 +179,7 @@ def test_parts_of_a_later_update_make_no_record(writer: RegionWriter) -> None:
         reader.read(0)
 
 
-def test_what_is_no_region_is_refused(writer: RegionWriter) -> None:
+def test_invalid_regions_are_refused(writer: RegionWriter) -> None:
     (region,) = contents(writer.segment)
 
     def changed(at: int, value: bytes, *, is_signed: bool = True) -> bytes:
@@ -212,7 +212,7 @@ def test_what_is_no_region_is_refused(writer: RegionWriter) -> None:
         RegionReader(ring.segment)
 
 
-def test_sizes_that_make_no_region_are_refused() -> None:
+def test_impossible_sizes_are_refused() -> None:
     for record_count, part_sizes in ((0, [8]), (-1, [8]), (1 << 40, [8]), (1, []), (1, [8] * 17), (1, [7]), (1, [0])):
         with pytest.raises(SharedMemoryError):
             RegionWriter.create(record_count, part_sizes)
@@ -257,7 +257,7 @@ def test_a_record_without_a_model_has_no_message(writer: RegionWriter) -> None:
         assert (reader.record_count, reader.payload_size, reader.part_sizes) == (10, 224, (64, 96, 64))
 
 
-def test_a_record_says_for_how_many_updates_it_stands() -> None:
+def test_a_record_counts_its_merged_updates() -> None:
     with RegionWriter.create(1, [8]) as writer, RegionReader(writer.segment) as reader:
         writer.write(0, bytes(8), merged=3)
         record = reader.read(0)

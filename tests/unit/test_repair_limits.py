@@ -1,4 +1,4 @@
-"""Repair requests are limited by source and in total, and answered in slices between which others publish."""
+"""Repair requests are limited by source and in total, and answered in slices between which the publisher can send."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def ask(core: Publisher, first: int, last: int, now_ns: int = 0, source: tuple[s
 
 
 def rest(core: Publisher, now_ns: int) -> tuple[int, int]:
-    """The packets that further Ticks send again, and the time after the last one."""
+    """The packets that later Ticks send again, and the time after the last one."""
     sent = 0
     while core._repairs:
         due_ns = core.next_deadline_ns()
@@ -51,7 +51,7 @@ def test_one_request_is_answered_in_slices() -> None:
 
 
 @pytest.mark.spec("AUTH-3")
-def test_many_small_requests_get_no_more_than_the_slice() -> None:
+def test_many_small_requests_get_at_most_one_slice() -> None:
     core = filled(1_000, keep_alive_first_ms=10_000, keep_alive_ms=10_000)
     sent = [len(ask(core, number, number, number)) for number in range(1, 101)]  # a nanosecond apart
     assert sent == [1] * REPAIR_SLICE + [0] * (100 - REPAIR_SLICE)
@@ -65,7 +65,7 @@ def test_the_slice_grows_with_the_rate() -> None:
 
 
 @pytest.mark.spec("AUTH-3")
-def test_packets_sent_again_are_limited_by_source_and_in_total() -> None:
+def test_repeated_packets_are_limited_by_source_and_in_total() -> None:
     core = filled(
         1_000, repair_source_rate_max=100, repair_rate_max=150, repair_packets_max=50, retransmission_packets_max=2_000
     )
@@ -79,11 +79,11 @@ def test_packets_sent_again_are_limited_by_source_and_in_total() -> None:
     assert core.counters["nacks_limited"] == 3
     assert sent(OTHER, SECOND_NS) == 50
     assert sent(SOURCE, SECOND_NS) == 0
-    assert sent(SOURCE, SECOND_NS + 200 * MS) == 30  # what the total has by then
+    assert sent(SOURCE, SECOND_NS + 200 * MS) == 30  # the total allowance at that time
 
 
 @pytest.mark.spec("AUTH-3")
-def test_what_waits_to_be_sent_again_is_bounded() -> None:
+def test_the_queue_of_repairs_is_bounded() -> None:
     core = filled(5_000, repair_packets_max=5_000, repair_rate_max=10**6, repair_source_rate_max=10**6)
     for number in range(10):
         ask(core, 1, 5_000, 0, ("10.0.0.3", number))
@@ -92,7 +92,7 @@ def test_what_waits_to_be_sent_again_is_bounded() -> None:
 
 
 @pytest.mark.spec("AUTH-3")
-def test_a_packet_that_made_room_meanwhile_is_not_sent_again() -> None:
+def test_an_evicted_packet_is_not_sent_again() -> None:
     core = filled(100, retransmission_packets_max=100)
     ask(core, 1, 100)
     for number in range(100):
@@ -101,7 +101,7 @@ def test_a_packet_that_made_room_meanwhile_is_not_sent_again() -> None:
     assert core.counters["repairs_unavailable"] == 100 - REPAIR_SLICE
 
 
-def test_sources_that_are_remembered_are_bounded() -> None:
+def test_remembered_sources_are_bounded() -> None:
     limits = RepairLimits(10, 1_000_000, 10)
     for number in range(10_000):
         assert limits.available(("10.0.0.1", number), 0) == 10
@@ -137,7 +137,7 @@ def test_the_gate_limits_requests_by_source_and_in_total() -> None:
 
 
 @pytest.mark.spec("AUTH-3")
-def test_the_gate_passes_over_what_is_no_request_to_the_publisher() -> None:
+def test_the_gate_ignores_datagrams_that_are_not_requests_to_the_publisher() -> None:
     core = gate()
     for data in (encode_nack(PUBLISHER_ID + 1, GROUP, 1, [(1, 9)]), publish(filled(0), b"x")[0].data):
         batch = requests(3, data=bytes(data))
@@ -149,7 +149,7 @@ def test_the_gate_passes_over_what_is_no_request_to_the_publisher() -> None:
 
 
 @pytest.mark.spec("AUTH-1", "AUTH-3")
-def test_requests_without_a_key_take_no_tokens() -> None:
+def test_requests_without_a_key_use_no_tokens() -> None:
     publisher = Publisher(PUBLISHER_ID, 1, PublisherConfig(), is_authenticated=True)
     publisher.authenticate([KEY], KEY.key_id)
     core = gate(authenticator=publisher.authenticator)
@@ -175,7 +175,7 @@ def gate_with_keys(**values: object) -> RequestGate:
 
 @pytest.mark.spec("AUTH-1", "AUTH-3")
 @pytest.mark.parametrize("in_batch", [False, True])
-def test_a_recorded_request_takes_no_tokens_and_is_not_admitted(in_batch: bool) -> None:
+def test_a_recorded_request_uses_no_tokens_and_is_not_admitted(in_batch: bool) -> None:
     core = gate_with_keys(source_burst=2, source_per_s=1e-9)
 
     def admit(data: bytes, source: tuple[str, int]) -> int:
@@ -204,13 +204,14 @@ def test_each_number_of_a_requester_is_admitted_once_in_a_window_of_1024() -> No
     assert [admitted(number) for number in (1_060, 37, 37, 36, 12)] == [True, True, False, False, False]
     assert [admitted(number) for number in (1_059, 1_061, 1_036, 1_059)] == [True, True, True, False]
     assert [admitted(number) for number in (2**32 - 1, 2**32 - 1_024, 2**32 - 1_025)] == [True, True, False]
-    assert [admitted(number, requester=8) for number in (3, 3)] == [True, False]  # another one counts by itself
+    # another requester is counted separately
+    assert [admitted(number, requester=8) for number in (3, 3)] == [True, False]
     assert [admitted(0, requester=9), admitted(1, requester=0)] == [False, False]  # without a number
 
 
 @pytest.mark.spec("AUTH-3")
 def test_the_window_agrees_with_a_set_of_numbers() -> None:
-    """Numbers in the order of a walk that goes forward by small and large steps, and back."""
+    """Numbers of a random walk with small and large steps forward, and steps back."""
     core, received, newest, number = gate_with_keys(), set[int](), 0, 1
     steps = [1, 3, -2, 63, -64, 65, 700, -699, 1_023, -1_023, 2, 1_024, -1_000, 1_500, -1_400, 130]
     for step in steps * 20:
@@ -233,7 +234,7 @@ def test_requests_of_many_groups_are_admitted_in_the_order_of_the_sockets(groups
 
 
 @pytest.mark.spec("AUTH-3", "AUTH-4")
-def test_the_requesters_that_are_remembered_are_bounded() -> None:
+def test_remembered_requesters_are_bounded() -> None:
     core = gate_with_keys()
     for requester in range(1, 2 * REQUESTERS_MAX):
         assert core.admits(numbered(1, requester), 1, requester)

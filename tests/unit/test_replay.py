@@ -37,15 +37,15 @@ def played(plays: Any) -> list[Published]:
 
 
 @pytest.mark.spec("PIPE-9")
-def test_an_archive_plays_what_was_published_bit_by_bit(day: Day, tmp_path: Path) -> None:
-    """Topics, ORIGINs, versions and records, rebuilt from columns, in the order of their numbers over all tables."""
+def test_an_archive_replays_the_published_bits(day: Day, tmp_path: Path) -> None:
+    """Topics, ORIGINs, versions and records, rebuilt from columns, ordered by number across all tables."""
     write_archive(tmp_path, [day], files=3)
     assert {row.model_id for row in day.published()} > {shipped("trade").id, shipped("quote").id}
     assert played(plays_of_archive(Archive.open(tmp_path), Chosen())) == day.published()
 
 
 @pytest.mark.spec("PIPE-9")
-def test_a_journal_plays_each_message_once(day: Day, tmp_path: Path) -> None:
+def test_a_journal_replays_each_message_once(day: Day, tmp_path: Path) -> None:
     """Active and backup were captured; the copies are left out."""
     active, backup = day.packets(1), day.packets(2)
     both = [packet for pair in zip(active, backup, strict=True) for packet in pair]
@@ -65,7 +65,7 @@ def test_several_streams_are_mixed_by_time_and_each_keeps_its_order(tmp_path: Pa
     assert only == days[1].published()
 
 
-def test_time_and_topics_choose(day: Day, tmp_path: Path) -> None:
+def test_time_range_and_topics_select_messages(day: Day, tmp_path: Path) -> None:
     packets = day.packets(1)
     write_journal(tmp_path / "journal", packets, start_ns=START_NS, step_ns=STEP_NS)
     place = JournalPlace(str(tmp_path / "journal"))
@@ -86,7 +86,7 @@ def test_time_and_topics_choose(day: Day, tmp_path: Path) -> None:
     assert played(plays_of_archive(archive, Chosen(to_ns=START_NS - 30 * 86_400 * 10**9))) == []
 
 
-def test_an_archive_that_cannot_be_played_says_so(day: Day, tmp_path: Path) -> None:
+def test_an_archive_that_cannot_be_replayed_is_refused_with_the_reason(day: Day, tmp_path: Path) -> None:
     Archive.writing(tmp_path / "empty").close()
     with pytest.raises(NotFoundError):
         list(plays_of_archive(Archive.open(tmp_path / "empty"), Chosen()))
@@ -103,8 +103,8 @@ def test_an_archive_that_cannot_be_played_says_so(day: Day, tmp_path: Path) -> N
 
 
 @given(st.data())
-def test_records_come_back_from_columns_bit_by_bit(data: st.DataObject) -> None:
-    """Any record whose texts are texts and whose prices have 18 digits."""
+def test_records_are_rebuilt_from_columns_bit_by_bit(data: st.DataObject) -> None:
+    """Any record with valid texts and prices of at most 18 digits."""
     model = shipped(data.draw(st.sampled_from(shipped_names())))
     records = np.frombuffer(bytearray(bytes(model.new()) * 5), model.dtype)
     for field in model.fields:
@@ -134,7 +134,7 @@ def test_records_of_older_versions_have_their_size() -> None:
     assert (record_size_of(two, 1), record_size_of(two, 2)) == (one.record_size, two.record_size) == (8, 16)
 
 
-def test_columns_that_are_no_records_are_refused() -> None:
+def test_columns_that_form_no_records_are_refused() -> None:
     model = shipped("trade")
     for name, value in (("action", "dance"), ("venue", "much too long")):
         with pytest.raises(ModelError, match=name):

@@ -1,4 +1,4 @@
-"""The mark REPLAY: every packet of a replay has it, and a receiver accepts the configured kind."""
+"""The mark REPLAY: every packet of a replay has it, and a receiver accepts only the configured kind."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def numbers() -> Any:
 
 @pytest.mark.spec("PIPE-9")
 @pytest.mark.parametrize(("accept", "expected"), [("live", "live"), ("replay", "replay"), ("both", "both")])
-def test_a_receiver_takes_what_it_accepts(accept: str, expected: str) -> None:
+def test_a_receiver_accepts_the_configured_kind(accept: str, expected: str) -> None:
     live, old = packets(3), packets(3, publisher_id=7, flags=REPLAY)
     core = receiver(accept=accept)
     answers = take(core, [packet for pair in zip(live, old, strict=True) for packet in pair])
@@ -80,8 +80,8 @@ def test_a_receiver_takes_what_it_accepts(accept: str, expected: str) -> None:
     assert dropped == ({} if expected == "both" else {Cause.REPLAY: 3})
 
 
-def test_a_refused_replay_is_passed_over_in_batches() -> None:
-    """Without a Python object per packet, and what is live between it stays in order."""
+def test_a_refused_replay_is_skipped_in_batches() -> None:
+    """Without a Python object per packet; live packets in between stay in order."""
     batch = DatagramBatch(64)
     live, old = packets(20), packets(40, publisher_id=7, flags=REPLAY)
     order = [old[0], live[0], *old[1:20], *live[1:10], b"garbage", *old[20:], *live[10:]]
@@ -99,7 +99,7 @@ def test_a_refused_replay_is_passed_over_in_batches() -> None:
 
 
 def test_a_stream_does_not_change_between_live_and_replay() -> None:
-    """A packet whose mark differs from its stream's would pass old data for new."""
+    """A packet whose mark differs from its stream's would present old data as new."""
     core = receiver(accept="both")
     take(core, packets(3))
     assert contents(take(core, packets(1, first=4, flags=REPLAY))) == []

@@ -1,4 +1,4 @@
-"""The state of an active router for the other router of its pair."""
+"""The state that an active router keeps for the other router of its pair."""
 
 import numpy
 
@@ -11,7 +11,7 @@ def consume(state: ReplicationState, transaction: int, *ids: int) -> None:
     state.add_consumed(transaction, 7, numpy.array(ids, numpy.uint64), whats, targets)
 
 
-def test_what_transactions_have_consumed_is_taken_up_to_an_id_and_once() -> None:
+def test_consumption_by_transactions_is_taken_up_to_an_id_and_once() -> None:
     state = ReplicationState()
     for transaction in (10, 20, 30):
         consume(state, transaction, transaction - 2, transaction - 1)
@@ -21,7 +21,7 @@ def test_what_transactions_have_consumed_is_taken_up_to_an_id_and_once() -> None
     assert (transaction, endpoint, ids.tolist()) == (30, 7, [28, 29])
 
 
-def test_that_an_absent_endpoint_was_met_is_told_once() -> None:
+def test_a_missing_endpoint_is_reported_once() -> None:
     state = ReplicationState()
     assert not state.take_absent_met()
     state.note_absent_met()
@@ -30,7 +30,7 @@ def test_that_an_absent_endpoint_was_met_is_told_once() -> None:
     assert not state.take_absent_met()
 
 
-def test_a_broken_stream_has_nothing_to_send() -> None:
+def test_a_broken_stream_sends_nothing() -> None:
     state = ReplicationState()
     state.break_stream()
     assert (state.is_stream_broken, state.is_streaming, state.backlog) == (True, False, 0)

@@ -42,7 +42,7 @@ def reader(writer: RingWriter) -> Iterator[RingReader]:
 
 
 @pytest.mark.spec("CRIT-1", "CRIT-2")
-def test_events_come_in_order_over_many_laps(writer: RingWriter, reader: RingReader) -> None:
+def test_events_stay_in_order_over_many_laps(writer: RingWriter, reader: RingReader) -> None:
     assert reader.read(0) is None
     for number in range(1_000):
         payload = bytes([number % 251]) * (number * 7 % (EVENT_SIZE_MAX + 1))
@@ -69,8 +69,10 @@ def test_any_buffer_is_a_payload_up_to_the_maximum(writer: RingWriter, reader: R
     [([24] * 10, 240), ([24] * 9 + [32], 0), ([24] * 11, 0)],
     ids=["just room", "a word too little", "past it"],
 )
-def test_both_sides_wrap_where_a_maximal_event_and_a_header_no_longer_fit(spaces: list[int], begins_at: int) -> None:
-    """A maximal event takes 64 bytes here, so the last place to begin at is 320 - 64 - 16."""
+def test_writer_and_reader_wrap_where_a_maximal_event_and_a_header_no_longer_fit(
+    spaces: list[int], begins_at: int
+) -> None:
+    """A maximal event takes 64 bytes here, so the last possible start is 320 - 64 - 16."""
     with RingWriter.create(320, 40) as writer, RingReader(writer.segment) as reader:
         for space in spaces:
             writer.write(bytes(space - 20))
@@ -93,7 +95,7 @@ def test_coalesced_events_become_visible_together(writer: RingWriter, reader: Ri
         assert reader.read(0) is None
 
 
-def test_many_large_events_become_visible_by_and_by(writer: RingWriter, reader: RingReader) -> None:
+def test_many_large_events_become_visible_gradually(writer: RingWriter, reader: RingReader) -> None:
     read = []
 
     def payloads() -> Iterator[bytes]:
@@ -107,7 +109,7 @@ def test_many_large_events_become_visible_by_and_by(writer: RingWriter, reader: 
     assert read == [bytes([number]) * EVENT_SIZE_MAX for number in range(200)]
 
 
-def test_what_comes_before_a_payload_that_cannot_be_written_is_written(writer: RingWriter, reader: RingReader) -> None:
+def test_events_before_an_unwritable_payload_are_written(writer: RingWriter, reader: RingReader) -> None:
     with pytest.raises(LocalProtocolError, match="exceeds the limit of 256"):
         writer.write_many([b"a", b"b", bytes(1_000), b"c"])
     assert [reader.read(0) for _ in range(3)] == [b"a", b"b", None]
@@ -117,7 +119,7 @@ def test_what_comes_before_a_payload_that_cannot_be_written_is_written(writer: R
 
 
 @pytest.mark.spec("CRIT-5")
-def test_batches_of_rows_and_of_records(writer: RingWriter, reader: RingReader) -> None:
+def test_batches_of_rows_and_of_records_can_be_written(writer: RingWriter, reader: RingReader) -> None:
     rows = np.random.default_rng(1).integers(0, 256, (20, 64), dtype=np.uint8)
     records = np.array([(1, 2.5), (3, 4.5)], dtype=[("a", "<i4"), ("b", "<f8")])
     assert writer.write_batch(rows) == 20
@@ -143,7 +145,7 @@ def test_a_batch_larger_than_the_ring_overruns_only_the_reader(writer: RingWrite
         reader.read_batch(np.zeros((10, 64), np.uint8))
 
 
-def test_an_event_that_no_row_can_hold_is_refused_and_stays(writer: RingWriter, reader: RingReader) -> None:
+def test_an_event_that_fits_no_row_is_refused_and_stays(writer: RingWriter, reader: RingReader) -> None:
     writer.write_many([b"12345678", b"123456789"])
     out = np.zeros((4, 8), np.uint8)
     assert reader.read_batch(out) == 1
@@ -158,7 +160,9 @@ def test_an_event_that_no_row_can_hold_is_refused_and_stays(writer: RingWriter, 
 
 
 @pytest.mark.spec("CRIT-3")
-def test_an_overrun_says_where_the_loss_begins_and_restarting_heals_it(writer: RingWriter, reader: RingReader) -> None:
+def test_an_overrun_reports_where_the_loss_begins_and_a_restart_repairs_it(
+    writer: RingWriter, reader: RingReader
+) -> None:
     writer.write(b"first")
     assert reader.read() == b"first"
     while writer.next_sequence < 200:
@@ -177,8 +181,8 @@ def test_an_overrun_says_where_the_loss_begins_and_restarting_heals_it(writer: R
 
 
 @pytest.mark.spec("CRIT-3")
-def test_zeros_in_the_readers_place_are_no_blank_header(writer: RingWriter, reader: RingReader) -> None:
-    """A payload of zeros over the place where the reader waits must not look as if nothing had come."""
+def test_zeros_at_the_position_of_the_reader_are_no_blank_header(writer: RingWriter, reader: RingReader) -> None:
+    """A payload of zeros at the position of a waiting reader must not look like an empty ring."""
     writer.write(bytes(8))
     reader.read()
     while writer.next_sequence < 50:
@@ -189,7 +193,7 @@ def test_zeros_in_the_readers_place_are_no_blank_header(writer: RingWriter, read
 
 
 @pytest.mark.spec("CRIT-3")
-def test_a_wrong_checksum_is_tried_again_and_then_an_overrun(writer: RingWriter) -> None:
+def test_a_wrong_checksum_is_retried_and_then_reported_as_an_overrun(writer: RingWriter) -> None:
     writer.write_many([b"whole", b"damaged"])
     with forged("ring", *contents(writer.segment)) as (segment, maps), RingReader(segment) as reader:
         position = maps[0].find(b"damaged")
@@ -211,7 +215,7 @@ def test_each_field_of_the_header_is_checked(writer: RingWriter, offset: int, na
             reader.read()
 
 
-def test_what_is_no_ring_is_refused(writer: RingWriter) -> None:
+def test_invalid_rings_are_refused(writer: RingWriter) -> None:
     ring, doorbell = contents(writer.segment)
 
     def changed(at: int, value: bytes, *, is_signed: bool = True) -> bytes:
@@ -252,7 +256,7 @@ def test_an_ordinary_file_is_refused(tmp_path: Path) -> None:
         RingReader(segment)
 
 
-def test_sizes_that_make_no_ring_are_refused() -> None:
+def test_impossible_sizes_are_refused() -> None:
     for capacity, event_size_max in ((100, 64), (4_097, 64), (4_096, 0), (1 << 30, 1 << 25), (1 << 50, 64), (-8, 64)):
         with pytest.raises(SharedMemoryError):
             RingWriter.create(capacity, event_size_max)
@@ -278,7 +282,7 @@ def test_a_consumer_can_neither_write_nor_resize(writer: RingWriter) -> None:
 
 
 @pytest.mark.spec("CRIT-1")
-def test_a_scribbled_doorbell_stops_nobody(writer: RingWriter, reader: RingReader) -> None:
+def test_a_hostile_value_in_the_doorbell_blocks_no_reader_or_writer(writer: RingWriter, reader: RingReader) -> None:
     with mmap.mmap(writer.segment.fds[1], 4) as doorbell:
         for value in (b"\xff\xff\xff\xff", b"\1\0\0\0", b"\0\0\0\0"):
             doorbell[:] = value
@@ -287,7 +291,7 @@ def test_a_scribbled_doorbell_stops_nobody(writer: RingWriter, reader: RingReade
 
 
 @pytest.mark.parametrize("wait", ["spin", "block"])
-def test_waiting_ends_with_the_time_or_with_an_event(writer: RingWriter, wait: str) -> None:
+def test_waiting_ends_with_a_timeout_or_with_an_event(writer: RingWriter, wait: str) -> None:
     with RingReader(writer.segment, wait=wait) as reader:  # type: ignore[arg-type]
         assert reader.read(NS_PER_MS) is None
         assert reader.read(-1) is None
@@ -299,7 +303,7 @@ def test_waiting_ends_with_the_time_or_with_an_event(writer: RingWriter, wait: s
 
 
 @pytest.mark.spec("CRIT-5")
-def test_the_writer_rings_only_for_a_reader_that_sleeps(writer: RingWriter) -> None:
+def test_the_writer_wakes_only_a_sleeping_reader(writer: RingWriter) -> None:
     with mmap.mmap(writer.segment.fds[1], 4) as doorbell, RingReader(writer.segment, wait="block") as reader:
         writer.write(b"awake")
         assert reader.read() == b"awake"
@@ -309,7 +313,7 @@ def test_the_writer_rings_only_for_a_reader_that_sleeps(writer: RingWriter) -> N
         thread.start()
         deadline = time.monotonic() + 60
         while doorbell[:] != b"\1\0\0\0":
-            assert time.monotonic() < deadline, "the reader does not say that it sleeps"
+            assert time.monotonic() < deadline, "the reader is not marked as asleep"
         writer.write(b"asleep")
         assert doorbell[:] == bytes(4)
         thread.join()
@@ -333,7 +337,7 @@ def test_a_restart_wakes_a_reader_that_waits_at_the_end(writer: RingWriter) -> N
         thread.start()
         deadline = time.monotonic() + 60
         while doorbell[:] != b"\1\0\0\0":
-            assert time.monotonic() < deadline, "the reader does not say that it sleeps"
+            assert time.monotonic() < deadline, "the reader is not marked as asleep"
         writer.restart()
         assert doorbell[:] == bytes(4)
         thread.join(60)
@@ -347,7 +351,7 @@ def test_a_restart_wakes_a_reader_that_waits_at_the_end(writer: RingWriter) -> N
 @pytest.mark.spec("CRIT-4")
 @pytest.mark.parametrize("read_before", [0, 1, 2, 3])
 @pytest.mark.parametrize("written_after", [0, 1, 3])
-def test_a_reader_of_before_a_restart_never_takes_it_for_silence(
+def test_a_reader_from_before_a_restart_never_mistakes_it_for_silence(
     writer: RingWriter, reader: RingReader, read_before: int, written_after: int
 ) -> None:
     writer.write_many([b"a", b"b", b"c"])
@@ -356,7 +360,7 @@ def test_a_reader_of_before_a_restart_never_takes_it_for_silence(
     writer.restart()
     for _ in range(written_after):
         writer.write(b"n")
-    if read_before > written_after:  # what neither the new events nor the blank header behind them has hit
+    if read_before > written_after:  # bytes that neither the new events nor the blank header after them overwrote
         assert [reader.read(0) for _ in range(3 - read_before)] == [b"a", b"b", b"c"][read_before:]
     with pytest.raises(OverrunError):
         reader.read(0)
@@ -382,7 +386,7 @@ def test_two_rings_back_and_forth(writer: RingWriter, wait: str) -> None:
         thread.join()
 
 
-def test_a_clean_end(writer: RingWriter, reader: RingReader) -> None:
+def test_a_clean_end_is_reported(writer: RingWriter, reader: RingReader) -> None:
     writer.write_many([b"a", b"b"])
     fds = writer.segment.fds
     writer.close()
@@ -402,7 +406,7 @@ def test_a_clean_end(writer: RingWriter, reader: RingReader) -> None:
         reader.read()
 
 
-def test_a_dead_producer_is_noticed_after_its_last_event(writer: RingWriter) -> None:
+def test_a_dead_producer_is_detected_after_its_last_event(writer: RingWriter) -> None:
     class Lifeline:
         def peer_is_alive(self) -> bool:
             return False
@@ -419,7 +423,7 @@ def test_a_dead_producer_is_noticed_after_its_last_event(writer: RingWriter) -> 
     segment._fds = ()
 
 
-def test_one_thread_at_a_time_and_close_ends_a_wait(writer: RingWriter) -> None:
+def test_one_thread_at_a_time_may_read_and_close_ends_a_wait(writer: RingWriter) -> None:
     for wait in ("spin", "block"):
         reader = RingReader(writer.segment, wait=wait)  # type: ignore[arg-type]
         errors: list[LocalProtocolError] = []
@@ -438,7 +442,7 @@ def test_one_thread_at_a_time_and_close_ends_a_wait(writer: RingWriter) -> None:
 
 
 def refusal_of(reader: RingReader) -> str:
-    """What a second thread is told, once the first one waits."""
+    """The error of a second thread while the first one waits."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
@@ -456,7 +460,7 @@ def test_a_forgotten_segment_is_closed_with_a_warning() -> None:
         os.fstat(fd)
 
 
-def test_datagrams_come_in_batches_from_a_ring(writer: RingWriter, reader: RingReader) -> None:
+def test_datagrams_are_read_in_batches_from_a_ring(writer: RingWriter, reader: RingReader) -> None:
     batch = DatagramBatch(4)
     source = 10 << 40 | 1 << 16 | 4_000  # 10.0.0.1:4000
     assert reader.receive(batch, source, 0) == 0

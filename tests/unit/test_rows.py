@@ -1,4 +1,4 @@
-"""Messages as rows: of packets in journal records, and of what a converter has made."""
+"""Messages as rows: from packets in journal records, and from a converter."""
 
 import random
 from datetime import date
@@ -68,7 +68,7 @@ def flat(rows: MessageRows) -> list[tuple[Any, ...]]:
 
 
 def replayed(contents: list[bytes]) -> list[tuple[Any, ...]]:
-    """The same by the way that a subscriber's tools read a capture."""
+    """The same rows as read by the subscriber's capture tools."""
     made = []
     for record, each in replay(Record(number, number, data) for number, data in enumerate(contents, 1)):
         for message in each.messages if isinstance(each, Deliver) else []:
@@ -126,7 +126,7 @@ def made_up_records(seed: int) -> list[bytes]:
 
 @pytest.mark.spec("PIPE-1")
 @pytest.mark.parametrize("seed", range(40))
-def test_rows_are_what_was_delivered_however_they_are_cut(seed: int) -> None:
+def test_rows_are_the_delivered_messages_for_any_division(seed: int) -> None:
     contents = made_up_records(seed)
     chance = random.Random(seed)
     reader, found, at = PacketRows(), [], 0
@@ -138,7 +138,7 @@ def test_rows_are_what_was_delivered_however_they_are_cut(seed: int) -> None:
     assert sum(reader.streams["packets"]) + sum(reader.streams["packets_lost"]) == len(contents)
 
 
-def test_what_is_lost_is_told() -> None:
+def test_losses_are_reported() -> None:
     packer = Packer(7, GROUP, 1)
     whole = [*packer.add("a", b"x" * 4_000), packer.flush() or b""]
     contents = [whole[0], encode_gone(7, GROUP, 1, [(2, 2)]), *whole[2:]]
@@ -151,7 +151,7 @@ def test_what_is_lost_is_told() -> None:
     assert (stream["packets"], stream["packets_lost"], stream["first_packet"], stream["last_packet"]) == (2, 1, 1, 3)
 
 
-def test_bad_records_are_told_with_their_place_and_the_rest_is_read() -> None:
+def test_damaged_records_are_reported_with_their_place_and_the_rest_is_read() -> None:
     packer = Packer(7, GROUP, 1)
     packer.add("a", b"1", extensions=encode_extensions({Extension.ORIGIN: b"short"}))
     packer.add("a", b"2")
@@ -175,7 +175,7 @@ def test_bad_records_are_told_with_their_place_and_the_rest_is_read() -> None:
     assert not reader.bad
 
 
-def test_packets_that_come_again_or_late_are_counted() -> None:
+def test_repeated_and_late_packets_are_counted() -> None:
     packer = Packer(7, GROUP, 1)
     packets = []
     for number in range(6):
@@ -186,10 +186,10 @@ def test_packets_that_come_again_or_late_are_counted() -> None:
     stream = reader.streams[0]
     assert stream["packets_reordered"] == 1
     assert stream["packets_repeated"] == 2
-    assert stream["packets_leapt"] == 2  # of which one came late
+    assert stream["packets_leapt"] == 2  # one of which was late
 
 
-def test_many_streams_are_told_apart() -> None:
+def test_many_streams_are_kept_apart() -> None:
     contents = []
     for publisher in range(1, 500):
         packer = Packer(publisher, GROUP, publisher % 5)
@@ -210,7 +210,7 @@ def packet_of(*messages: tuple[MessageModel, bytes, int]) -> bytes:
 
 def test_records_of_older_versions_are_widened() -> None:
     old = bytearray(bytes(OLD.new(number=-1, small=9)))
-    old[5:] = b"\xff" * (len(old) - 5)  # room that version 1 does not use
+    old[5:] = b"\xff" * (len(old) - 5)  # space that version 1 does not use
     new = bytes(NEW.new(number=5, small=1, inside=7, count=3, price=1))
     content = packet_of(
         (OLD, bytes(old), 0), (NEW, new + b"later", 0), (NEW, new[:-1], 0), (NEW, new, 4), (OLD, b"", 0)
@@ -229,9 +229,9 @@ def test_records_of_older_versions_are_widened() -> None:
     assert MessageFlag.SEALED == 4
 
 
-def test_fields_are_those_of_the_records_however_they_lie() -> None:
+def test_fields_are_those_of_the_records_in_any_layout() -> None:
     made = [bytes(NEW.new(number=number, small=number % 200, count=3 * number)) for number in range(150)]
-    older = bytes(OLD.new(number=1_000, small=1)) + b"\xff" * 40  # room that version 1 does not use
+    older = bytes(OLD.new(number=1_000, small=1)) + b"\xff" * 40  # space that version 1 does not use
     even = [packet_of(*((NEW, record, 0) for record in made))]
     uneven = [packet_of(*((NEW, record, 0) for record in made[at : at + 9])) for at in range(0, 150, 9)]
     longer = [packet_of(*((NEW, record + bytes(number % 2 * 8), 0) for number, record in enumerate(made)))]
@@ -261,7 +261,7 @@ def test_topics_are_utf8_to_their_last_byte() -> None:
 
 
 @pytest.mark.spec("PIPE-1", "PIPE-4")
-def test_a_converters_messages_are_the_same_rows() -> None:
+def test_messages_of_a_converter_are_the_same_rows() -> None:
     converter = Converter(ConverterTable.load("itch").compile(), 7, trading_date=date(2019, 1, 30))
     converted = converter.convert(ItchGenerator(GeneratorConfig(messages=3_000, seed=3)).take(3_000))
     rows = rows_of_converted(converted)
@@ -282,7 +282,7 @@ def test_a_converters_messages_are_the_same_rows() -> None:
     assert trades.records(trade).tobytes() == b"".join(trades.payload(i) for i in range(len(trades)))
 
 
-def test_rows_from_elsewhere_are_checked() -> None:
+def test_rows_from_other_sources_are_checked() -> None:
     rows = PacketRows().take(batch_of([packet_of((OLD, bytes(OLD.new(number=1)), 0))]))
     short = numpy.zeros(4, numpy.uint8)
     outside = MessageRows(short, short, rows.rows)

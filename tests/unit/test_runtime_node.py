@@ -1,4 +1,4 @@
-"""The life of a node: the order of its parts, failures at start, of tasks and of threads, and a bounded shutdown."""
+"""The life of a node: the order of its parts; failures at start, of tasks and of threads; a bounded shutdown."""
 
 import asyncio
 import json
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.base.config import Config
-from penstock.base.endpoint import Health
 from penstock.base.errors import ConfigurationError, ProcessError
+from penstock.base.status_page import Health
 from penstock.net.page_access import PageAccessConfig
 from penstock.runtime import node as runtime_node
 from penstock.runtime.node import Node, in_thread
@@ -29,14 +29,14 @@ class SmallConfig(Config, frozen=True):
 
 
 class Story:
-    """A node with parts that write down what happens to them."""
+    """A node whose parts record their calls."""
 
     def __init__(self, **values: Any) -> None:
         self.node = Node(SmallConfig(**values))
         self.told: list[str] = []
 
     def add(self, name: str, **steps: Callable[[], Awaitable[None] | None]) -> None:
-        """A part that does its own steps, if it has some, after it has told of them."""
+        """A part that records each call and then does its own steps, if any."""
 
         def step(kind: str) -> Callable[[], Awaitable[None] | None]:
             def run() -> Awaitable[None] | None:
@@ -137,7 +137,7 @@ def test_the_page_shows_status_health_and_counters_until_the_end() -> None:
     run(work)
 
 
-def test_a_failed_node_is_unhealthy_whatever_its_parts_say() -> None:
+def test_a_failed_node_is_unhealthy_whatever_its_parts_report() -> None:
     async def work() -> None:
         story = Story()
         story.node.show(dict, lambda: Health(is_healthy=True, detail="fine"))
@@ -154,13 +154,13 @@ def test_a_failed_node_is_unhealthy_whatever_its_parts_say() -> None:
     run(work)
 
 
-def test_a_failure_in_the_middle_of_the_start_closes_everything() -> None:
+def test_a_failure_during_the_start_closes_everything() -> None:
     async def work() -> None:
         story = Story()
         ports: list[int] = []
         story.add("a", start=lambda: ports.append(port_of(story.node)))
         story.add("b", start=fails)
-        story.add("c")  # holds sockets since its construction, perhaps
+        story.add("c")  # may hold sockets since its construction
         story.node.add_task(for_ever)
         with pytest.raises(ConfigurationError, match="cannot start"):
             await story.node.start()
@@ -200,7 +200,7 @@ def test_a_task_that_fails_ends_the_node() -> None:
     run(work)
 
 
-def test_a_failure_of_another_thread_ends_the_node_and_the_first_one_counts() -> None:
+def test_a_failure_of_another_thread_ends_the_node_and_the_first_failure_counts() -> None:
     async def work() -> None:
         story = Story()
         await story.node.start()
@@ -246,16 +246,16 @@ def test_a_stop_during_the_start_closes_everything(is_cancelled: bool) -> None:
 
 
 async def heedless() -> None:
-    """Does not end when it is cancelled."""
+    """A task that ignores its cancellation."""
     while True:
         try:
             await for_ever()
         except asyncio.CancelledError:
-            if not runtime_node.CLOSE_SECONDS:  # the test is over
+            if not runtime_node.CLOSE_SECONDS:  # the test has ended
                 raise
 
 
-def test_parts_and_tasks_that_hang_do_not_stop_the_others_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_parts_and_tasks_do_not_prevent_the_others_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_node, "CLOSE_SECONDS", 0.05)
     is_over = threading.Event()
 
@@ -286,7 +286,7 @@ def _wait(event: threading.Event) -> None:
     event.wait(PATIENCE_SECONDS)
 
 
-def test_the_failure_of_a_node_comes_before_an_error_of_its_shutdown() -> None:
+def test_the_failure_of_a_node_precedes_an_error_of_its_shutdown() -> None:
     async def work() -> None:
         story = Story()
 

@@ -19,7 +19,7 @@ MESSAGE = {"topic": b"md.us.eq.AAPL.quote", "model_id": 1, "model_version": 2, "
 
 
 @pytest.mark.spec("ADM-7")
-def test_what_was_sealed_opens() -> None:
+def test_a_sealed_payload_opens() -> None:
     sealer, opener = Sealer(KEY, 42, 5), Opener(StreamKeyRing([KEY]))
     for payload in (b"", b"x", bytes(1_000)):
         sealed = sealer.seal(payload, **MESSAGE)  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def test_a_sealed_message_cannot_pass_for_another(change: dict[str, object]) -> 
 
 
 @pytest.mark.spec("ADM-7")
-def test_every_changed_byte_is_seen_and_a_flag_is_free() -> None:
+def test_every_changed_byte_is_detected_and_origin_flags_are_not_covered() -> None:
     opener = Opener(StreamKeyRing([KEY]))
     sealed = Sealer(KEY, 42, 5).seal(b"payload", **MESSAGE)  # type: ignore[arg-type]
     for position in range(len(sealed.payload)):
@@ -64,7 +64,7 @@ def test_every_changed_byte_is_seen_and_a_flag_is_free() -> None:
 
 
 @pytest.mark.spec("ADM-7")
-def test_without_the_key_nothing_opens_and_the_key_is_named() -> None:
+def test_without_the_key_nothing_opens_and_the_error_names_the_key() -> None:
     sealed = Sealer(KEY, 42, 5).seal(b"payload", topic=b"t")
     with pytest.raises(SealKeyError) as caught:
         Opener(StreamKeyRing()).open(sealed.payload, sealed.seal, topic=b"t", **PLACE)
@@ -85,14 +85,14 @@ def test_nonces_never_repeat_and_subkeys_differ() -> None:
     }
     assert len(first) == 4
     twins = {Sealer(KEY, 1, 1).seal(b"", topic=b"t").seal.nonce for _ in range(10)}
-    assert len(twins) == 10  # even when somebody makes the sealer of one stream twice
+    assert len(twins) == 10  # even when the sealer of one stream is created twice
     with pytest.raises(LocalProtocolError, match="6 bytes"):
         Sealer(KEY, 1, 1, salt=b"")
     with pytest.raises(LocalProtocolError):
         Sealer(KEY, -1, 0)
 
 
-def test_a_ring_is_bounded_and_holds_one_key_per_id() -> None:
+def test_a_key_ring_is_bounded_and_holds_one_key_per_id() -> None:
     ring = StreamKeyRing(StreamKey("itch", number, bytes(32)) for number in range(KEYS_MAX + 2))
     assert len(ring) == KEYS_MAX
     assert 0 not in ring

@@ -40,10 +40,10 @@ def test_a_lease_counts_from_the_request_and_is_never_shortened() -> None:
     assert not lease.is_valid
     assert "has not begun" in lease.trouble
     asked_ns = lease.now_ns()
-    clock.advance(4)  # the answer took its time
+    clock.advance(4)  # the answer was slow
     lease.renew(asked_ns, 10.0)
     assert lease.left_s == 6
-    lease.renew(asked_ns - 3 * NS_PER_SECOND, 10.0)  # an answer that was overtaken
+    lease.renew(asked_ns - 3 * NS_PER_SECOND, 10.0)  # an overtaken answer
     assert lease.left_s == 6
     clock.advance(5.999)
     assert lease.is_valid
@@ -52,7 +52,7 @@ def test_a_lease_counts_from_the_request_and_is_never_shortened() -> None:
     assert lease.left_s == 0
 
 
-def test_it_is_said_before_sealing_ends_and_when_it_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_sealing_is_logged_before_and_when_it_happens(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     clock = SetClock()
     lease = KeyLease("sealing", clock)
@@ -73,7 +73,7 @@ def test_it_is_said_before_sealing_ends_and_when_it_has_ended(caplog: pytest.Log
     assert caplog.messages == ["sealing_lease_ends_soon", "sealing_lease_ended", "sealing_lease_renewed"]
 
 
-def test_nothing_is_sent_without_a_lease_and_nothing_leaves_open() -> None:
+def test_without_a_lease_nothing_is_sent_and_no_message_leaves_unsealed() -> None:
     clock = SetClock()
     counters = Counters("publisher")
     publisher = Publisher(7, 1, PublisherConfig(), counters)
@@ -91,15 +91,15 @@ def test_nothing_is_sent_without_a_lease_and_nothing_leaves_open() -> None:
     clock.advance(5)
     out.publish_message(message, 3)
     assert (out.cursor.kept.next_sequence, out.messages_unsent) == (sent, 2)
-    assert out.open_store.next_sequence == 4, "those who are served one by one, by their tokens, still get it"
+    assert out.open_store.next_sequence == 4, "subscribers with tokens still get it one by one"
     out.lease.renew(clock.ns, 5.0)
     out.publish_message(message, 4)
     assert out.cursor.kept.next_sequence > sent
 
 
 @pytest.mark.spec("DAY-3")
-def test_a_receiver_of_a_sealed_feed_is_told_names_and_dates_of_sessions() -> None:
-    """Streams are merged before messages are opened: a sealed announcement told neither."""
+def test_a_receiver_of_a_sealed_feed_gets_names_and_dates_of_sessions() -> None:
+    """Streams are merged before messages are opened: a sealed announcement contained neither."""
     clock, sent = SetClock(), []
     publisher = Publisher(7, 1, PublisherConfig(), Counters("publisher"))
     out = Outbound(publisher, Channel(), None, now_ns=0, is_sealed=True)

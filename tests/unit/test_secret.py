@@ -20,7 +20,7 @@ def written(path: Path, text: str, mode: int = 0o600) -> Path:
 
 
 @pytest.mark.spec("OPS-2")
-def test_white_space_around_a_secret_does_not_count(tmp_path: Path) -> None:
+def test_white_space_around_a_secret_is_ignored(tmp_path: Path) -> None:
     secret = read_secret(written(tmp_path / "a", f"{TEXT}\n"))
     assert secret.prove(b"x") == Secret(TEXT.encode()).prove(b"x")
     assert secret.is_proof(Secret(TEXT.encode()).prove(b"x"), b"x")
@@ -29,19 +29,19 @@ def test_white_space_around_a_secret_does_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.spec("OPS-2")
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o660, 0o620])
-def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     with pytest.raises(ConfigurationError, match="chmod 600") as caught:
         read_secret(written(tmp_path / "a", TEXT, mode))
     assert TEXT not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "short", " " * 40, "x" * 5_000])
-def test_sizes(tmp_path: Path, text: str) -> None:
+def test_sizes_are_limited(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigurationError, match="bytes"):
         read_secret(written(tmp_path / "a", text))
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_invalid_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_secret(tmp_path / "missing")
     with pytest.raises(ConfigurationError, match="cannot be read"):

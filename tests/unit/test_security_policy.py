@@ -81,7 +81,7 @@ def test_rules_for_individuals_groups_and_everybody() -> None:
         ("[groups]", "[groups", "policy", "TOML"),
     ],
 )
-def test_mistakes_are_refused_with_key_and_reason(old: str, new: str, where: str, what: str) -> None:
+def test_errors_are_refused_with_key_and_reason(old: str, new: str, where: str, what: str) -> None:
     assert old in DOCUMENT
     with pytest.raises(ConfigurationError, match=what) as caught:
         Policy.parse(DOCUMENT.replace(old, new, 1))
@@ -89,7 +89,7 @@ def test_mistakes_are_refused_with_key_and_reason(old: str, new: str, where: str
     assert "hunter2" not in str(caught.value)
 
 
-def test_what_is_granted_is_no_wider_than_what_was_asked_for() -> None:
+def test_a_grant_is_no_wider_than_the_request() -> None:
     grants = Policy.parse(DOCUMENT).grants("alice")
     assert granted(grants, ["md.us.eq.AAPL.>", "!md.us.eq.AAPL.book"], "receive") == [
         Grant("md.us.eq.AAPL.>", "receive"),
@@ -102,7 +102,7 @@ def test_what_is_granted_is_no_wider_than_what_was_asked_for() -> None:
     assert granted(grants, [">"], "send") == [Grant("derived.desk.>", "send")]
 
 
-def test_a_feed_is_covered_only_whole_live_and_without_a_denial() -> None:
+def test_a_feed_is_covered_only_as_a_whole_live_and_without_a_denial() -> None:
     live = [Grant("md.us.>", "receive")]
     assert is_covered(live, ["md.us.eq.>", "md.us.opt.*"], "receive")
     assert not is_covered(live, ["md.us.eq.>", "md.>"], "receive")
@@ -117,9 +117,10 @@ def test_entitlement_per_topic() -> None:
     assert entitlement.delays_s == [0, 900]
     assert entitlement.receive_delay_s("md.us.eq.AAPL.quote") == 0
     assert entitlement.receive_delay_s("md.eu.SAP.quote") == 900
-    assert entitlement.receive_delay_s("md.us.eq.ZZT.quote") is None  # a denial wins over the delayed grant, too
+    # a denial takes precedence over the delayed grant, too
+    assert entitlement.receive_delay_s("md.us.eq.ZZT.quote") is None
     assert entitlement.receive_delay_s("fx.EURUSD") is None
-    assert entitlement.receive_delay_s("fx.EURUSD") is None  # remembered
+    assert entitlement.receive_delay_s("fx.EURUSD") is None  # cached
     assert entitlement.may_send("derived.desk.vwap")
     with pytest.raises(NotEntitledError, match="is not allowed"):
         entitlement.check_send("md.us.eq.AAPL.quote")
@@ -154,7 +155,7 @@ TOPICS = st.lists(st.lists(WORDS, min_size=1, max_size=4).map(".".join), min_siz
 
 
 @given(PATTERNS, PATTERNS, TOPICS)
-def test_patterns_relate_as_the_topics_that_they_match(one: str, other: str, topics: list[str]) -> None:
+def test_patterns_relate_like_the_topics_that_they_match(one: str, other: str, topics: list[str]) -> None:
     """Against the interest table, which matches topic by topic."""
     common = intersection(parse_pattern(one), parse_pattern(other))
     is_covering = covers(parse_pattern(one), parse_pattern(other))
@@ -173,7 +174,7 @@ def test_patterns_relate_as_the_topics_that_they_match(one: str, other: str, top
             assert 0 in found
 
 
-def test_what_has_no_levels_is_not_compared() -> None:
+def test_patterns_without_levels_are_not_compared() -> None:
     with pytest.raises(TopicError):
         parse_pattern("#tag")
     assert intersection(parse_pattern("a.>"), Interest.parse("#halted")) == "a.>"

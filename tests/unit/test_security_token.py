@@ -1,4 +1,4 @@
-"""Keys, proofs, credentials and tokens: what is right is taken, everything else is refused and nothing is shown."""
+"""Keys, proofs, credentials and tokens: valid ones are accepted, all others are refused without exposing secrets."""
 
 import hmac
 import pickle
@@ -21,7 +21,7 @@ SECRET = b"correct horse battery staple"
 COST = ScryptCost()
 
 
-def test_a_key_in_a_file_and_as_text(tmp_path: Path) -> None:
+def test_a_key_can_be_a_file_or_text(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     KEY.write(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -29,7 +29,7 @@ def test_a_key_in_a_file_and_as_text(tmp_path: Path) -> None:
     assert PublicKey.parse(KEY.public.text).is_signature(KEY.sign(b"x"), b"x")
     assert not KEY.public.is_signature(KEY.sign(b"x"), b"y")
     with pytest.raises(ConfigurationError, match="cannot be written"):
-        KEY.write(path)  # a key is never written over
+        KEY.write(path)  # an existing key is never overwritten
     path.chmod(0o640)
     with pytest.raises(ConfigurationError, match="chmod 600"):
         PrivateKey.read(path)
@@ -39,7 +39,7 @@ def test_a_key_in_a_file_and_as_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN", "x" * 5_000])
-def test_what_is_no_key(tmp_path: Path, text: str) -> None:
+def test_invalid_keys_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "key.pem"
     path.write_text(text)
     path.chmod(0o600)
@@ -47,7 +47,7 @@ def test_what_is_no_key(tmp_path: Path, text: str) -> None:
         PrivateKey.read(path)
 
 
-def test_a_key_of_another_kind(tmp_path: Path) -> None:
+def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -61,7 +61,7 @@ def test_a_key_of_another_kind(tmp_path: Path) -> None:
         PrivateKey.read(path)
 
 
-def test_text_has_one_form_only() -> None:
+def test_text_has_a_single_encoding() -> None:
     assert decode_text(encode_text(b"\xff\xfe")) == b"\xff\xfe"
     for text in ["__", "_/4", "//4=", "a", "_-4\n", "ä", "__4="]:
         with pytest.raises(ConfigurationError):
@@ -73,7 +73,7 @@ BINDING = b"b" * 32
 
 
 @pytest.mark.spec("ADM-1")
-def test_a_secret_is_proved_without_being_sent_or_kept() -> None:
+def test_a_secret_is_proved_without_being_sent_or_stored() -> None:
     verifier = SecretVerifier.parse(SecretVerifier.make(SECRET, b"s" * 16, COST).text)
     challenge = Challenge(challenge=b"c" * 32, salt=b"s" * 16, cost=COST, expires_ns=0)
     statement = login_statement("alice", b"c" * 32, NONCE)
@@ -96,8 +96,8 @@ def test_a_secret_is_proved_without_being_sent_or_kept() -> None:
 
 
 @pytest.mark.spec("ADM-1")
-def test_the_policy_and_a_recorded_login_do_not_log_in() -> None:
-    """With SCRAM, what the server holds and one proof gave the client's key."""
+def test_neither_the_policy_nor_a_recorded_login_is_enough_to_log_in() -> None:
+    """With SCRAM, the server's record and one proof would give the client's key."""
     verifier = SecretVerifier.make(SECRET, b"s" * 16, COST)
     challenge = Challenge(challenge=b"c" * 32, salt=b"s" * 16, cost=COST, expires_ns=0)
     seen = login_statement("alice", b"c" * 32, NONCE)
@@ -129,10 +129,10 @@ def test_a_server_proves_itself_by_the_secret_or_by_its_key() -> None:
     for bad in (b"", server.sign(statement), KEY.sign(server_statement(statement))):
         with pytest.raises(AuthenticationError, match="does not prove"):
             by_key.check_server(bad)
-    Credentials("alice", key=KEY).answer(challenge, NONCE).check_server(b"")  # it knows no key of the server
+    Credentials("alice", key=KEY).answer(challenge, NONCE).check_server(b"")  # it has no key of the server
 
 
-def test_what_an_older_version_kept_of_a_secret_is_refused_as_such() -> None:
+def test_a_secret_record_of_an_older_version_is_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match="older version"):
         SecretVerifier.parse("scrypt:16384:8:1:AAECAwQFBgcICQoLDA0ODw:dtQED5P5ZWJ_JgfnwqLMix37wXbcOXSKtVmAh9MwP_o")
 
@@ -161,7 +161,7 @@ def test_a_hostile_cost_is_refused() -> None:
             SecretVerifier.make(SECRET, b"s" * 16, cost)
 
 
-def test_the_least_cost_is_accepted_and_its_keys_are_derived_once_per_salt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lowest_cost_is_accepted_and_its_keys_are_derived_once_per_salt(monkeypatch: pytest.MonkeyPatch) -> None:
     least = ScryptCost(n=65_536, r=2)
     asked = [(b"s" * 16, COST), (b"t" * 16, COST), (b"t" * 16, least)]
     verifiers = [SecretVerifier.make(SECRET, salt, cost) for salt, cost in asked]
@@ -207,13 +207,13 @@ def test_credentials_from_files(tmp_path: Path) -> None:
         ('secret = "0123456789abcdef"\n', "client"),
     ],
 )
-def test_credentials_with_mistakes(tmp_path: Path, text: str, what: str) -> None:
+def test_credentials_with_mistakes_are_refused(tmp_path: Path, text: str, what: str) -> None:
     with pytest.raises(ConfigurationError, match=what) as caught:
         Credentials.load(written(tmp_path / "a.toml", text))
     assert "0123456789abcdef" not in str(caught.value)
 
 
-def test_credentials_that_others_can_read(tmp_path: Path) -> None:
+def test_credentials_that_others_can_read_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.toml", 'client = "a"\nsecret = "0123456789abcdef"\n')
     path.chmod(0o644)
     with pytest.raises(ConfigurationError, match="chmod 600"):
@@ -224,14 +224,14 @@ def verifier(**options: object) -> TokenVerifier:
     return TokenVerifier([KEY.public], **options)  # type: ignore[arg-type]
 
 
-def test_a_token_goes_there_and_back() -> None:
+def test_a_token_is_decoded_unchanged() -> None:
     text = TokenSigner(KEY).sign(TOKEN)
     assert text.startswith(f"ps1.{KEY.public.id}.")
     assert verifier().verify(text, NOW_NS) == TOKEN
 
 
 @pytest.mark.spec("ADM-1")
-def test_every_change_of_a_token_is_seen() -> None:
+def test_every_change_of_a_token_is_detected() -> None:
     text = TokenSigner(KEY).sign(TOKEN)
     for position, character in enumerate(text):
         for other in ("A", "B", "."):
@@ -248,11 +248,11 @@ def test_every_change_of_a_token_is_seen() -> None:
 
 
 @pytest.mark.spec("ADM-1")
-def test_time_purpose_and_signer() -> None:
+def test_time_purpose_and_signer_are_checked() -> None:
     text = TokenSigner(KEY).sign(TOKEN)
     with pytest.raises(TokenExpiredError, match="0 s ago"):
         verifier().verify(text, TOKEN.expires_ns)
-    assert verifier().verify(text, NOW_NS - 29 * NS_PER_SECOND)  # clocks differ a little
+    assert verifier().verify(text, NOW_NS - 29 * NS_PER_SECOND)  # clocks differ slightly
     with pytest.raises(TokenError, match="clocks"):
         verifier().verify(text, NOW_NS - 31 * NS_PER_SECOND)
     with pytest.raises(TokenError, match="stream token"):
@@ -261,8 +261,8 @@ def test_time_purpose_and_signer() -> None:
         TokenVerifier([PrivateKey(bytes(32)).public]).verify(text, NOW_NS)
 
 
-def test_signed_nonsense_is_refused() -> None:
-    """Also by the right key: the payload of another version, say."""
+def test_signed_invalid_payloads_are_refused() -> None:
+    """Even with the right key: the payload of another version, for example."""
     for payload in (b"", b"\x90", msgspec.msgpack.encode(["stream"]), msgspec.msgpack.encode({"a": 1})):
         signed = f"ps1.{KEY.public.id}.{encode_text(payload)}"
         text = f"{signed}.{encode_text(KEY.sign(b'penstock token 1' + bytes(1) + signed.encode()))}"
@@ -284,11 +284,11 @@ def test_a_revoked_token_is_refused_with_the_reason() -> None:
 
 
 @pytest.mark.spec("ADM-8")
-def test_what_a_replaced_server_issues_does_not_count() -> None:
+def test_tokens_of_a_replaced_server_are_refused() -> None:
     checker = verifier()
     text = TokenSigner(KEY).sign(TOKEN)
     checker.note_generation(3, NOW_NS)
-    assert checker.verify(text, NOW_NS) == TOKEN  # issued before the other took over
+    assert checker.verify(text, NOW_NS) == TOKEN  # issued before the other server took over
     late = msgspec.structs.replace(TOKEN, issued_ns=NOW_NS + 1)
     with pytest.raises(TokenError, match="the servers are at generation 3"):
         checker.verify(TokenSigner(KEY).sign(late), NOW_NS + 1)

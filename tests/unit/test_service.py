@@ -1,4 +1,4 @@
-"""The stream service's core: streams of subscribers, and reasons of refusals."""
+"""The stream service's core: streams of subscribers, and causes of refusals."""
 
 import numpy
 import pytest
@@ -43,7 +43,7 @@ from unit.service_kit import PublishedStream, ServiceBench, receive, token, unpa
 QUOTES = "md.us.eq.*.quote"
 
 
-def test_a_subscriber_gets_what_it_asks_for_and_is_granted() -> None:
+def test_a_subscriber_gets_the_topics_that_it_requests_and_is_granted() -> None:
     bench, stream = ServiceBench(), PublishedStream()
     bench.open(1, token(receive("md.us.>"), receive("!md.us.eq.ZZ.>")), QUOTES, "md.uk.>")
     bench.publish(stream.batch("md.us.eq.A.quote", "md.us.eq.A.trade", "md.us.eq.ZZ.quote", "md.uk.eq.B.quote"))
@@ -56,7 +56,7 @@ def test_a_subscriber_gets_what_it_asks_for_and_is_granted() -> None:
 
 
 @pytest.mark.spec("FEED-6")
-def test_packets_are_numbered_for_the_connection_and_keep_their_origin() -> None:
+def test_packets_are_numbered_per_connection_and_keep_their_origin() -> None:
     bench, stream = ServiceBench(), PublishedStream()
     bench.open(1, token(receive(">")), ">")
     for _ in range(3):
@@ -67,7 +67,7 @@ def test_packets_are_numbered_for_the_connection_and_keep_their_origin() -> None
     assert bench.numbers(1) == [1, 2, 3, 4, 5, 6]
 
 
-def test_discontinuities_go_to_everybody() -> None:
+def test_discontinuities_go_to_all_subscribers() -> None:
     bench, stream = ServiceBench(), PublishedStream()
     bench.open(1, token(receive("md.>")), QUOTES)
     bench.publish(stream.batch(DISCONTINUITY_TOPIC, "md.x"))
@@ -75,7 +75,7 @@ def test_discontinuities_go_to_everybody() -> None:
 
 
 @pytest.mark.spec("ADM-4")
-def test_streams_start_stop_and_are_accounted_per_subscriber() -> None:
+def test_streams_start_stop_and_have_an_account_per_subscriber() -> None:
     bench, stream = ServiceBench(), PublishedStream()
     bench.open(1, token(receive(">")), "a.>")
     bench.open(2, token(receive(">"), client="bob", subscription="s-2"), "b.>")
@@ -114,7 +114,7 @@ def test_topics_can_be_changed() -> None:
         (token(), "entitlement"),
     ],
 )
-def test_who_is_not_entitled_is_told_why(text: str, code: str) -> None:
+def test_a_subscriber_without_a_grant_is_refused_with_the_reason(text: str, code: str) -> None:
     bench = ServiceBench()
     bench.open(1, text, "a.>")
     refusal = bench.refusal(1)
@@ -125,7 +125,7 @@ def test_who_is_not_entitled_is_told_why(text: str, code: str) -> None:
 
 
 @pytest.mark.spec("ADM-5")
-def test_a_revoked_subscriber_is_told_why_and_gets_nothing_more() -> None:
+def test_a_revoked_subscriber_gets_the_reason_and_no_more_messages() -> None:
     bench, stream = ServiceBench(), PublishedStream()
     bench.open(1, token(receive(">")), ">")
     bench.open(2, token(receive(">"), client="bob", subscription="s-2"), ">")
@@ -159,7 +159,7 @@ def test_a_token_expires_unless_it_is_renewed() -> None:
     assert len(bench.service) == 1
 
 
-def test_somebody_elses_token_renews_nothing() -> None:
+def test_the_token_of_another_client_renews_nothing() -> None:
     bench = ServiceBench()
     bench.open(1, token(receive(">")), ">")
     bench.say(1, RenewToken(token(receive(">"), client="mallory")))
@@ -168,7 +168,7 @@ def test_somebody_elses_token_renews_nothing() -> None:
     assert refusal.code == "token"
 
 
-def test_a_slow_subscriber_is_cut_off_and_others_are_not() -> None:
+def test_a_slow_subscriber_is_disconnected_and_others_are_not() -> None:
     bench, stream = ServiceBench(ServiceConfig(queue_bytes_max=1_000)), PublishedStream()
     bench.open(1, token(receive(">")), ">")
     bench.open(2, token(receive(">"), client="bob"), ">")
@@ -187,7 +187,7 @@ def test_a_slow_subscriber_is_cut_off_and_others_are_not() -> None:
 
 
 @pytest.mark.spec("SUB-5")
-def test_what_is_published_while_the_image_is_taken_follows_it_without_gap_or_repetition() -> None:
+def test_messages_published_during_the_image_follow_it_without_gap_or_repetition() -> None:
     bench, stream = ServiceBench(), PublishedStream()
     wishes = bench.open(1, token(receive(">")), "a.>", image=True)
     assert TakeImage(1) in wishes
@@ -205,7 +205,7 @@ def test_what_is_published_while_the_image_is_taken_follows_it_without_gap_or_re
 
 
 def empty_image(included: int) -> Image:
-    """Of a PublishedStream after so many packets, without any instrument."""
+    """The image of a PublishedStream after this many packets, without instruments."""
     nothing = numpy.empty(0, numpy.uint8)
     return Image(nothing, nothing, numpy.empty(0, MESSAGE_DTYPE), [Position(1, 256, included)], included + 1)
 
@@ -213,8 +213,8 @@ def empty_image(included: int) -> Image:
 @pytest.mark.spec("SUB-5")
 @pytest.mark.parametrize("carried", range(5))
 @pytest.mark.parametrize("included", range(5))
-def test_exactly_what_the_image_does_not_include_follows_it(included: int, carried: int) -> None:
-    """However far the service was told of what is published when the image comes: less far, as far, or farther."""
+def test_exactly_the_messages_beyond_the_image_follow_it(included: int, carried: int) -> None:
+    """For any position of the service when the image arrives: behind, equal, or ahead."""
     bench, stream = ServiceBench(), PublishedStream()
     batches = [stream.batch(f"a.{number}") for number in range(1, 5)]
     bench.open(1, token(receive(">")), "a.>", image=True)
@@ -237,7 +237,7 @@ def test_an_image_that_is_ahead_divides_a_batch_between_two_packets() -> None:
     assert (bench.numbers(1), bench.numbers(2)) == ([4, 6], [1, 3, 4, 6])
 
 
-def test_an_image_alone_ends_the_stream() -> None:
+def test_an_image_without_a_stream_ends_the_stream() -> None:
     bench, stream = ServiceBench(), PublishedStream()
     bench.open(1, token(receive(">")), "a.>", image=True, live=False)
     picture = stream.batch("a.image")
@@ -272,7 +272,7 @@ def test_a_delayed_grant_is_served_from_the_journal_only() -> None:
 
 
 @pytest.mark.spec("ADM-2")
-def test_what_is_granted_sooner_is_not_served_again_later() -> None:
+def test_messages_delivered_live_are_not_repeated_with_the_delay() -> None:
     bench, stream = ServiceBench(), PublishedStream()
     text = token(receive("md.>", 900), receive("md.us.>"), receive("!md.us.secret"))
     bench.open(1, text, ">", delay_s=0)
@@ -304,12 +304,12 @@ def test_contributions_need_a_grant_for_each_topic() -> None:
     assert refusal.code == "entitlement"
 
 
-def test_a_stream_has_one_contributor_until_it_is_gone() -> None:
+def test_a_stream_has_one_contributor_until_that_one_leaves() -> None:
     bench = ServiceBench(contributions=("derived", "other"))
     one = [Contribution("a", 1, 1, b"")]
     for number, client in enumerate(["alice", "bob", "carol", "alice"], 1):
         bench.open(number, token(Grant(">", "send"), client=client))
-    bench.say(2, Contribute("derived", 1, []))  # to ask is not to contribute
+    bench.say(2, Contribute("derived", 1, []))  # a request is not a contribution
     assert bench.say(1, Contribute("derived", 1, one)) == [TakeContribution(1, "derived", 1, one)]
     assert bench.say(4, Contribute("derived", 2, one)) == [TakeContribution(4, "derived", 2, one)], "alice, again"
     assert bench.say(3, Contribute("other", 1, one)) == [TakeContribution(3, "other", 1, one)]
@@ -328,7 +328,7 @@ def test_a_stream_has_one_contributor_until_it_is_gone() -> None:
 
 
 @pytest.mark.parametrize("stream", ["derived", "unknown"])
-def test_contributions_are_bounded_and_go_to_streams_that_take_them(stream: str) -> None:
+def test_contributions_are_bounded_and_go_only_to_streams_that_accept_them(stream: str) -> None:
     bench = ServiceBench(ServiceConfig(contribution_size_max=100), contributions=("derived",))
     bench.open(1, token(Grant(">", "send")))
     bench.say(1, Contribute(stream, 1, [Contribution("a", 1, 1, bytes(100 if stream == "derived" else 1))]))
@@ -337,7 +337,7 @@ def test_contributions_are_bounded_and_go_to_streams_that_take_them(stream: str)
     assert refusal.code == "contribution"
 
 
-def test_nothing_before_the_opening_and_no_second_one() -> None:
+def test_only_an_open_is_accepted_first_and_only_once() -> None:
     bench = ServiceBench()
     bench.say(1, ModifyStream(["a"]))
     bench.open(2, token(receive(">")), ">")

@@ -64,7 +64,7 @@ def collar(locate: int, stock: bytes) -> bytes:
 
 
 class Plant:
-    """One adapter with lines, as its driver runs it; `rows` has what it published."""
+    """One adapter with lines, run like by its driver; `rows` has the published rows."""
 
     def __init__(self, dates: SessionDates | None) -> None:
         self.now_ns = 0
@@ -173,7 +173,7 @@ def test_a_directory_message_assigns_its_locate_also_within_a_session() -> None:
 
 
 @pytest.mark.spec("DAY-1")
-def test_an_image_leaves_out_what_the_session_has_not_named() -> None:
+def test_an_image_omits_instruments_that_the_session_has_not_named() -> None:
     converter = Converter(PLAN, STREAM, trading_date=date(2026, 1, 29))
     converter.convert(SourceBatch.from_messages([directory(), add(1, b"B", 9, 1_000, 1, b"AAPL")], 1))
     converter.new_session("two", date(2026, 1, 30))
@@ -183,8 +183,8 @@ def test_an_image_leaves_out_what_the_session_has_not_named() -> None:
 
 
 @pytest.mark.spec("DAY-2")
-def test_a_feed_that_keeps_its_session_is_rolled_by_the_calendar() -> None:
-    """Messages that are received on another trading date are of that date, although the session goes on."""
+def test_a_calendar_ends_the_day_of_a_feed_that_keeps_its_session() -> None:
+    """Messages received on another trading date belong to that date, although the session continues."""
     plant = Plant(SessionDates(CALENDAR))
     plant.hear(encode_packet("S", 1, [directory(), trade(100, 1_600_000, 1)]), at("2026-01-30T15:00"))
     plant.wait(10)
@@ -205,7 +205,8 @@ def test_a_feed_that_keeps_its_session_is_rolled_by_the_calendar() -> None:
 
 @pytest.mark.spec("DAY-1", "DAY-2")
 def test_a_feed_that_keeps_its_session_keeps_its_instrument_definitions() -> None:
-    """For weeks, on a real calendar: locate codes are of the source's session, books and trading states of the day."""
+    """For weeks, on a real calendar: locate codes belong to the source's session, books and trading states to the
+    day."""
     plant = Plant(SessionDates(CALENDAR))
     recorded = RecordedConversion(Converter(PLAN, STREAM), SessionDates(CALENDAR))
     days = [f"2026-01-{day}T15:00" for day in (26, 27, 28, 29, 30)] + [f"2026-02-0{day}T15:00" for day in (2, 3)]
@@ -239,8 +240,8 @@ def test_a_feed_that_keeps_its_session_keeps_its_instrument_definitions() -> Non
 
 
 @pytest.mark.spec("DAY-1")
-def test_a_feed_that_has_ended_its_day_assigns_codes_anew_also_under_the_same_name() -> None:
-    """The feed's own events come before the calendar: after the end of messages nothing is kept."""
+def test_a_feed_that_has_ended_its_day_assigns_new_codes_also_under_the_same_name() -> None:
+    """The feed's own events take precedence over the calendar: nothing is kept after the end of messages."""
     plant = Plant(SessionDates(CALENDAR))
     plant.hear(encode_packet("S", 1, [directory(), system_event(b"C")]), at("2026-01-29T20:05"))
     plant.wait(10)
@@ -262,7 +263,7 @@ def ends_of(plant: Plant) -> list[tuple[str, str]]:
 
 @pytest.mark.spec("DAY-3")
 def test_the_end_of_messages_ends_the_session() -> None:
-    """ITCH says it with the system event C; the end of MoldUDP64 behind it is not announced again."""
+    """ITCH announces it with the system event C; the later end of MoldUDP64 is not announced again."""
     plant = Plant(SessionDates(CALENDAR))
     messages = [directory(), trade(100, 1_600_000, 1), *(system_event(code) for code in (b"M", b"E"))]
     plant.hear(encode_packet("S", 1, messages), at("2026-01-30T15:00"))
@@ -280,7 +281,7 @@ def test_the_end_of_messages_ends_the_session() -> None:
 
 
 @pytest.mark.spec("DAY-3")
-def test_a_driver_that_converts_by_itself_learns_of_the_end_of_messages() -> None:
+def test_a_driver_that_converts_itself_learns_of_the_end_of_messages() -> None:
     plant = Plant(SessionDates(CALENDAR))
     plant.hear(encode_packet("S", 1, [directory()]), at("2026-01-30T15:00"))
     plant.wait(10)
@@ -325,7 +326,7 @@ def test_the_calendar_ends_a_session_that_does_not_end_itself() -> None:
 
 
 @pytest.mark.spec("DAY-3")
-def test_the_day_of_a_replay_does_not_end_by_the_clock() -> None:
+def test_a_replayed_day_does_not_end_by_the_clock() -> None:
     plant = Plant(SessionDates(CALENDAR, date(2019, 1, 30)))
     plant.hear(encode_packet("S", 1, [directory()]), at("2026-01-30T15:00"))
     plant.wait(10)
@@ -335,8 +336,8 @@ def test_the_day_of_a_replay_does_not_end_by_the_clock() -> None:
 
 
 @pytest.mark.spec("DAY-1", "DAY-3")
-def test_without_a_calendar_of_the_venue_the_session_of_the_feed_goes_on() -> None:
-    """A venue that trades around the clock keeps its orders over midnight, and nothing announces an end."""
+def test_without_a_calendar_of_the_venue_the_session_of_the_feed_continues() -> None:
+    """A venue that trades around the clock keeps its orders at midnight, and no end is announced."""
     plant = Plant(SessionDates(every_day("UTC")))
     plant.hear(encode_packet("S", 1, [directory(), add(11, b"B", 100, 1_000_000, 1, b"AAPL")]), at("2026-01-30T15:00"))
     plant.wait(10)
@@ -349,7 +350,7 @@ def test_without_a_calendar_of_the_venue_the_session_of_the_feed_goes_on() -> No
     assert ends_of(plant) == []
     assert [note.session for note in plant.notes if note.reason == "session"] == ["S"]
     plant.day("T", [directory()], at("2026-02-01T15:00"))
-    assert plant.converter.trading_date == date(2026, 2, 1), "the feed's own session begins a day"
+    assert plant.converter.trading_date == date(2026, 2, 1), "the feed's own session starts a day"
 
 
 @pytest.mark.spec("DAY-2", "DAY-3")
@@ -361,7 +362,7 @@ def test_without_a_calendar_times_that_count_from_midnight_get_the_next_date() -
     plant.hear(encode_packet("S", 1, [directory(), trade(100, 1_600_000, 1)]), at("2026-01-30T15:00"))
     plant.wait(10)
     assert plant.core.roll_ns(STREAM) == at("2026-01-31T00:00")
-    assert plant.core.day_end_ns(STREAM) is None, "no calendar says that the session is over"
+    assert plant.core.day_end_ns(STREAM) is None, "no calendar ends the session"
     plant.rows.clear()
     plant.hear(encode_packet("S", 3, [directory(), trade(100, 1_600_000, 2)]), at("2026-01-31T15:00"))
     plant.wait(10)
@@ -370,8 +371,8 @@ def test_without_a_calendar_times_that_count_from_midnight_get_the_next_date() -
 
 
 @pytest.mark.spec("DAY-2")
-def test_messages_that_are_repeated_after_the_day_do_not_begin_another() -> None:
-    """A SoupBinTCP client that logs in again in the evening gets the day once more."""
+def test_messages_repeated_after_the_day_do_not_start_another() -> None:
+    """A SoupBinTCP client that logs in again in the evening gets the day again."""
     plant = Plant(SessionDates(CALENDAR))
     messages = [directory(), trade(100, 1_600_000, 1)]
     plant.handle(SessionBegan(STREAM, "S", 1, receive_ns=at("2026-01-30T15:00")))
@@ -394,7 +395,7 @@ def test_a_replay_counts_trading_dates_from_the_configured_one() -> None:
 
 
 @pytest.mark.spec("DAY-2")
-def test_a_session_without_a_date_does_not_get_that_of_the_one_before() -> None:
+def test_a_session_without_a_date_does_not_inherit_the_previous_one() -> None:
     converter = Converter(PLAN, STREAM, trading_date=date(2026, 1, 29))
     with pytest.raises(LocalProtocolError, match="session 'two' has no trading date"):
         converter.new_session("two", None)
@@ -405,7 +406,7 @@ def test_a_session_without_a_date_does_not_get_that_of_the_one_before() -> None:
 
 @pytest.mark.spec("DAY-2")
 @pytest.mark.parametrize("receive_ns", [-1, 2**63, 2**80])
-def test_an_impossible_receive_time_tells_no_date(receive_ns: int) -> None:
+def test_an_impossible_receive_time_gives_no_date(receive_ns: int) -> None:
     dates = SessionDates(CALENDAR)
     assert dates.date_of(None, is_first=True, receive_ns=receive_ns) is None
     assert dates.date_of(date(2026, 1, 30), is_first=False, receive_ns=receive_ns) == date(2026, 2, 2)
@@ -413,7 +414,7 @@ def test_an_impossible_receive_time_tells_no_date(receive_ns: int) -> None:
 
 
 @pytest.mark.spec("DAY-1", "DAY-2")
-def test_the_date_and_what_was_forgotten_are_in_a_state_image() -> None:
+def test_the_date_and_the_forgotten_codes_are_in_a_state_image() -> None:
     active, backup = Converter(PLAN, STREAM), Converter(PLAN, STREAM)
     for converter in (active, backup):
         converter.new_session("one", date(2026, 1, 29))
@@ -434,7 +435,7 @@ def test_the_date_and_what_was_forgotten_are_in_a_state_image() -> None:
 
 @pytest.mark.spec("DAY-2")
 def test_a_recording_over_several_days_has_the_dates_of_an_adapter() -> None:
-    """However its messages are cut into batches."""
+    """For any division of its messages into batches."""
     messages = [directory(), *(trade(100, 1_600_000 + n, n) for n in range(1, 7))]
     times = [at(f"2026-01-{day}T12:00") for day in (28, 28, 29, 29, 30, 30)] + [at("2026-02-02T08:00")]
     whole = SourceBatch()
@@ -463,8 +464,8 @@ def test_a_recording_over_several_days_has_the_dates_of_an_adapter() -> None:
 
 
 @pytest.mark.spec("DAY-1", "DAY-2")
-def test_a_reset_after_a_day_that_began_by_the_calendar_has_a_name_of_its_own() -> None:
-    """The arbiter knows nothing of the calendar's session S#2, and gives its first reset the same name."""
+def test_a_reset_after_a_day_that_began_by_the_calendar_has_a_separate_name() -> None:
+    """The arbiter does not know the calendar's session S#2, and gives its first reset the same name."""
     recorded = RecordedConversion(Converter(PLAN, STREAM), SessionDates(CALENDAR))
     friday, monday = at("2026-01-30T12:00"), at("2026-02-02T12:00")
     names = []

@@ -1,4 +1,4 @@
-"""The session sender: frames of events and words to sockets that take them, or do not."""
+"""The session sender: frames of events and control messages to ready and blocked sockets."""
 
 import socket
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def line(
     capacity: int = PLENTY,
     send_size: int = 0,
 ) -> Iterator[Line]:
-    """A session and its consumer, of the same number, which wants everything."""
+    """A session and its consumer of the same number, which subscribes to all topics."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         for sock in (ours, theirs):
@@ -72,7 +72,7 @@ def publish(core: DistributionEngine, *values: int) -> None:
 
 
 def messages(data: bytes) -> list[bytes]:
-    """The payloads of WebSocket messages, each of one unmasked binary frame, decoded by the book."""
+    """The payloads of WebSocket messages, each of one unmasked binary frame, decoded by a separate implementation."""
     found = []
     while data:
         assert data[0] == 0x82
@@ -94,7 +94,7 @@ def values(events: list[Event]) -> list[int]:
 
 
 @pytest.mark.spec("EDGE-1")
-def test_what_waits_together_goes_in_one_message() -> None:
+def test_waiting_events_are_sent_in_one_message() -> None:
     core, session_sender = engine(), made()
     with line(session_sender, core) as screen:
         publish(core, *range(100))
@@ -106,7 +106,7 @@ def test_what_waits_together_goes_in_one_message() -> None:
 
 
 @pytest.mark.spec("EDGE-1")
-def test_with_more_to_send_than_can_be_sent_all_are_served_in_turn() -> None:
+def test_when_more_is_waiting_than_can_be_sent_all_sessions_are_served_in_turn() -> None:
     crowd = 270  # more than one run sends to
     core, session_sender = engine(), SessionSender(crowd, crowd, gather_ns=0, words_size_max=1_000)
     with ExitStack() as stack:
@@ -123,7 +123,7 @@ def test_with_more_to_send_than_can_be_sent_all_are_served_in_turn() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 100, 1_500])
-def test_long_blocks_are_cut_between_events(count: int) -> None:
+def test_long_blocks_are_divided_between_events(count: int) -> None:
     core, session_sender = engine(), made()
     with line(session_sender, core) as screen:
         publish(core, *range(count))
@@ -133,7 +133,7 @@ def test_long_blocks_are_cut_between_events(count: int) -> None:
             session_sender.run(NOW)
             data += screen.received()
         session_sender.run(NOW)
-        while piece := screen.received():  # what the socket did not take at once
+        while piece := screen.received():  # bytes that the socket did not accept at once
             data += piece
             session_sender.run(NOW)
         found = messages(data)
@@ -154,7 +154,7 @@ def test_on_tcp_events_are_a_control_message() -> None:
         assert values(read_events(message.data)) == [1, 2, 3]
 
 
-def test_words_never_get_into_a_frame_of_events() -> None:
+def test_control_messages_are_never_inserted_into_a_frame_of_events() -> None:
     core, session_sender = engine(), made(words_size_max=100_000)
     word = b"\x82\x04word"
     with line(session_sender, core, send_size=4_096) as screen:
@@ -174,7 +174,7 @@ def test_words_never_get_into_a_frame_of_events() -> None:
         assert [value for each in found if each != b"word" for value in values(read_events(each))] == list(range(500))
 
 
-def test_one_that_takes_nothing_costs_the_others_nothing() -> None:
+def test_a_blocked_session_delays_no_other() -> None:
     core, session_sender = engine(history_bytes=65_536), made()
     with (
         line(session_sender, core, 0, capacity=EVENT_SIZE_MAX, send_size=4_096) as stopped,
@@ -190,7 +190,7 @@ def test_one_that_takes_nothing_costs_the_others_nothing() -> None:
         assert seen == list(range(3_000))
         assert len(stopped.buffer) <= EVENT_SIZE_MAX
         assert session_sender.stuck(NOW + 3_000) == [(0, 0)]
-        # it wakes up: everything until the loss, a receipt, the newest record
+        # it becomes ready: everything up to the loss, a receipt, the newest record
         late = b""
         while piece := stopped.received():
             late += piece
@@ -204,7 +204,7 @@ def test_one_that_takes_nothing_costs_the_others_nothing() -> None:
         assert session_sender.stuck(NOW + 3_002) == []
 
 
-def test_last_words_come_after_what_is_left_and_before_the_end() -> None:
+def test_last_messages_follow_the_remaining_events_and_precede_the_end() -> None:
     core, session_sender = engine(), made()
     with line(session_sender, core, send_size=4_096) as screen:
         publish(core, *range(200))
@@ -222,7 +222,7 @@ def test_last_words_come_after_what_is_left_and_before_the_end() -> None:
         assert screen.theirs.recv(1) == b""  # the end of the stream
 
 
-def test_a_socket_whose_peer_is_gone_is_over() -> None:
+def test_a_socket_whose_peer_is_gone_is_closed() -> None:
     core, session_sender = engine(), made()
     with line(session_sender, core) as screen:
         screen.theirs.close()
@@ -233,7 +233,7 @@ def test_a_socket_whose_peer_is_gone_is_over() -> None:
         session_sender.say(0, b"nobody hears", NOW)
 
 
-def test_a_session_that_is_shut_sends_nothing_and_its_number_can_be_used_again() -> None:
+def test_a_closed_session_sends_nothing_and_its_number_can_be_reused() -> None:
     core, session_sender = engine(), made()
     with line(session_sender, core, send_size=4_096) as first:
         publish(core, *range(500))
@@ -244,7 +244,7 @@ def test_a_session_that_is_shut_sends_nothing_and_its_number_can_be_used_again()
         session_sender.run(NOW)
         assert first.received() == b""
         publish(core, 1)
-        assert session_sender.notice(core.take_ready(), NOW) == [0]  # somebody else's to send
+        assert session_sender.notice(core.take_ready(), NOW) == [0]  # for another caller to send
         ours, theirs = socket.socketpair()
         with ours, theirs:
             session_sender.open(0, ours.fileno())
@@ -253,7 +253,7 @@ def test_a_session_that_is_shut_sends_nothing_and_its_number_can_be_used_again()
             assert theirs.recv(10) == b"new"
 
 
-def test_a_consumers_number_may_go_to_another_before_its_session_is_shut() -> None:
+def test_the_number_of_a_consumer_may_be_reused_before_its_session_is_closed() -> None:
     core, session_sender = engine(), made()
     with line(session_sender, core, 0) as first:
         core.handle(Detach(0), NOW)
@@ -270,7 +270,7 @@ def test_a_consumers_number_may_go_to_another_before_its_session_is_shut() -> No
             assert first.received() == b""
 
 
-def test_words_are_bounded() -> None:
+def test_control_messages_are_bounded() -> None:
     core, session_sender = engine(), made(words_size_max=1_000)
     with line(session_sender, core, send_size=4_096), pytest.raises(LimitError):
         say_much(session_sender)
@@ -281,7 +281,7 @@ def say_much(session_sender: SessionSender) -> None:
         session_sender.say(0, b"x" * 1_000, NOW)
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_refused() -> None:
     core, session_sender = engine(), made()
     with line(session_sender, core) as screen:
         for mistake in (
@@ -296,8 +296,8 @@ def test_mistakes_are_told() -> None:
                 mistake()
 
 
-def test_who_has_the_number_of_one_that_left_is_not_taken_for_it() -> None:
-    """Its session is shut only later."""
+def test_a_consumer_with_the_number_of_a_former_one_is_not_mistaken_for_it() -> None:
+    """The former session is closed later."""
     session_sender, core = made(), engine()
     with line(session_sender, core, number=3):
         core.handle(Detach(3), NOW)

@@ -19,13 +19,13 @@ hold_seconds = 5
 
 
 @pytest.mark.spec("MDE-1")
-def test_relief_begins_at_once_and_ends_after_calm_time() -> None:
+def test_relief_begins_at_once_and_ends_after_a_calm_period() -> None:
     relief = Relief(THRESHOLDS)
     assert not relief.read(Readings(load=0.89, consumers=1e6), 0)
     assert relief.read(Readings(load=0.9), 1 * SECOND)
     assert relief.is_on
     assert relief.why == ("load",)
-    assert not relief.read(Readings(load=0.7), 20 * SECOND), "between the thresholds nothing changes"
+    assert not relief.read(Readings(load=0.7), 20 * SECOND), "no change between the thresholds"
     assert not relief.read(Readings(load=0.5), 21 * SECOND)
     assert not relief.read(Readings(load=0.5, errors=1), 24 * SECOND), "each signal must be calm"
     assert not relief.read(Readings(load=0.5), 25 * SECOND)
@@ -41,7 +41,7 @@ def test_a_signal_around_its_threshold_does_not_flap() -> None:
     assert sum(changes) == 1
 
 
-def test_signals_that_are_not_configured_do_nothing() -> None:
+def test_unconfigured_signals_do_nothing() -> None:
     relief = Relief(SignalThresholds())
     assert not relief.read(Readings(load=9, consumers=9e9, congestion=1, errors=9e9), 0)
     assert not relief.is_on

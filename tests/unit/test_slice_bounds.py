@@ -1,4 +1,4 @@
-"""Times and stream numbers from outside make no more partitions than a slice may; every message stays accounted for."""
+"""Hostile times and stream numbers cannot exceed the partitions of a slice; every message stays accounted for."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def packets_of(messages: list[tuple[int, int]]) -> list[bytes]:
 
 
 def written(path: Path, messages: list[tuple[int, int]]) -> tuple[SliceResult, dict[str, list[Any]]]:
-    """What one slice of these messages gives, and the rows of its tables."""
+    """The result of one slice of these messages, and the rows of its tables."""
     place = JournalPlace(str(path / "journal"))
     packets = packets_of(messages)
     write_journal(Path(place.where), packets)
@@ -62,7 +62,7 @@ def written(path: Path, messages: list[tuple[int, int]]) -> tuple[SliceResult, d
 @pytest.mark.spec("PIPE-11")
 def test_rows_of_too_many_dates_are_quarantined(tmp_path: Path) -> None:
     messages = [(7, day * DAY_NS + 5) for day in range(1, FEW + 101)]
-    messages.append((7, DAY_NS + 6))  # of a partition that is there already
+    messages.append((7, DAY_NS + 6))  # in an existing partition
     result, rows = written(tmp_path, messages)
     assert result.account.rows == {"trade": FEW + 1}
     assert result.account.quarantined == {"partitions": 100}
@@ -87,7 +87,7 @@ def test_rows_and_facts_of_too_many_streams_are_quarantined(tmp_path: Path) -> N
 
 
 @pytest.mark.spec("PIPE-11")
-def test_a_time_that_is_no_date_makes_no_partition(tmp_path: Path) -> None:
+def test_a_time_that_is_no_date_creates_no_partition(tmp_path: Path) -> None:
     result, rows = written(tmp_path, [(7, -1), (7, -(2**62)), (7, 0), (7, 2**63 - 1), (2**32 - 1, CAPTURED_NS)])
     assert result.account.rows == {"trade": 3}
     assert result.account.quarantined == {"time": 2}
@@ -96,7 +96,7 @@ def test_a_time_that_is_no_date_makes_no_partition(tmp_path: Path) -> None:
     assert found == {("2024-01-02", 7), ("2262-04-11", 7), ("2024-01-02", -1)}, "a stream is the INT of its bits"
 
 
-def test_a_partition_that_was_admitted_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accepted_partition_stays_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "PARTITIONS_MAX", 2)
     bound = PartitionBound()
     days, streams = np.array([1, 2, 3, 1]) * DAY_NS, np.array([1, 1, 1, 2])

@@ -1,4 +1,4 @@
-"""Slices of journals: each message once and whole, wherever the cuts are; locally and over TCP."""
+"""Slices of journals: each message once and complete, for any division; locally and over TCP."""
 
 import asyncio
 import os
@@ -80,14 +80,14 @@ def read_all(slices: list[JournalSlice]) -> tuple[list[int], list[JournalSliceRe
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Scans are remembered here, not in the user's cache."""
+    """Keep the cache of scans here, not in the user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.mark.spec("PIPE-1")
 @pytest.mark.parametrize("seed", range(5))
-def test_each_message_once_however_it_is_cut(tmp_path: Path, seed: int) -> None:
+def test_each_message_appears_once_for_any_division(tmp_path: Path, seed: int) -> None:
     place = write(tmp_path / "j.d", redundant_packets(seed))
     extent = place.measure()
     assert len(extent.firsts) > 3
@@ -101,7 +101,7 @@ def test_each_message_once_however_it_is_cut(tmp_path: Path, seed: int) -> None:
         cursors = scan(place, at, last, cursors)
         at = last + 1
     assert found == sorted(found) == list(range(1, 301))
-    for _ in range(2):  # the second time, what was scanned is remembered
+    for _ in range(2):  # the second time from cached scans
         whole = cut(place, 1, extent.next_sequence - 1, slice_bytes=10_000)
         assert len(whole) > 3
         assert read_all(whole)[0] == found
@@ -111,7 +111,7 @@ def test_each_message_once_however_it_is_cut(tmp_path: Path, seed: int) -> None:
 
 
 def rows_of(messages: list[tuple[int, int, int]]) -> MessageRows:
-    """(seq, term, flags) of each."""
+    """The (seq, term, flags) of each message."""
     packer = Packer(1, GROUP, 1, packet_size_max=60_000)
     packets = []
     for seq, term, flags in messages:
@@ -119,7 +119,7 @@ def rows_of(messages: list[tuple[int, int, int]]) -> MessageRows:
     return PacketRows().take(batch_of([*packets, packer.flush() or b""]))
 
 
-def test_the_mergers_rule() -> None:
+def test_the_rule_of_the_merger() -> None:
     newer = 2 << 14
     told = [
         (5, TERM, 1), (5, TERM + 16, 1), (6, TERM, 1), (9, TERM, 1), (8, TERM, 1), (8, TERM, 1), (7, TERM, 1),
@@ -127,7 +127,7 @@ def test_the_mergers_rule() -> None:
     ]  # fmt: skip
     kept = Cursors()
     verdicts = []
-    for each in told:  # one at a time, through plain data: as slices do
+    for each in told:  # one at a time, through plain data, like slices
         verdicts += kept.judge(rows_of([each])).tolist()
         kept = Cursors.of(kept.export())
     assert [verdict == KEPT for verdict in verdicts] == [
@@ -185,17 +185,17 @@ def test_sessions_with_the_same_tag_are_told_apart_by_their_announcements(
     ]
     whole, apart = Cursors(), Cursors()
     verdicts = []
-    for packet in packets:  # one at a time, through plain data: as slices do
+    for packet in packets:  # one at a time, through plain data, like slices
         verdicts.append((apart.judge(PacketRows().take(batch_of([packet]))) == KEPT).tolist())
         apart = Cursors.of(apart.export())
     assert verdicts[1] == verdicts[7] == [True] * 10
-    assert verdicts[4] == verdicts[11] == [False] * 5 + [True] * 5, "a session that goes on repeats messages"
+    assert verdicts[4] == verdicts[11] == [False] * 5 + [True] * 5, "a session that continues repeats messages"
     together = whole.judge(PacketRows().take(batch_of(packets))) == KEPT
     assert together.tolist() == [verdict for each in verdicts for verdict in each]
     assert whole.beginnings == {7: [3 * TERM >> LINEAGE_SHIFT]} == apart.beginnings
 
 
-def test_an_announcement_that_cannot_be_read_changes_no_session() -> None:
+def test_an_unreadable_announcement_changes_no_session() -> None:
     packer = Packer(1, GROUP, 1)
     said = encode_extensions({Extension.ORIGIN: encode_origin(Origin(7, 2 * TERM, 0, 3, 1, 10))})
     bad = [*packer.add(DISCONTINUITY_TOPIC, b'{"reason": 5}', extensions=said), packer.flush() or b""]
@@ -224,7 +224,7 @@ def test_a_hole_is_filled_in_any_order() -> None:
         assert cursors.export()[0].holes == []
 
 
-def test_a_damaged_memory_of_scans_is_as_good_as_none(tmp_path: Path, cache: Path) -> None:
+def test_a_damaged_cache_of_scans_is_ignored(tmp_path: Path, cache: Path) -> None:
     place = write(tmp_path / "j.d", redundant_packets(1))
     last = place.measure().next_sequence - 1
     slices = cut(place, 1, last, slice_bytes=10_000)
@@ -233,11 +233,11 @@ def test_a_damaged_memory_of_scans_is_as_good_as_none(tmp_path: Path, cache: Pat
         memory.write_bytes(damage)
         assert cut(place, 1, last, slice_bytes=10_000) == slices
     first = Path(place.where) / min(path.name for path in Path(place.where).glob("*.journal"))
-    os.utime(first, ns=(1, 1))  # another file, for all we know
+    os.utime(first, ns=(1, 1))  # possibly another file
     assert cut(place, 1, last, slice_bytes=10_000) == slices
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_missing_journals_are_reported(tmp_path: Path) -> None:
     with pytest.raises(JournalError):
         JournalPlace(str(tmp_path / "missing.d")).measure()
     (tmp_path / "empty.d").mkdir()
@@ -273,7 +273,7 @@ def test_the_extent_of_a_journal(tmp_path: Path, with_mark: bool) -> None:
 
 @contextmanager
 def served(path: str, **options: Any) -> Iterator[int]:
-    """The journal on a free port, by a server in a thread."""
+    """The journal on a free port, served by a thread."""
     loop = asyncio.new_event_loop()
     ports: list[int] = []
     started, stop = threading.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""SourceBatch: rows over memory that is held, not copied."""
+"""SourceBatch: rows over borrowed memory, without copies."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from penstock.base.errors import LocalProtocolError
 from penstock.convert import SourceBatch
 
 
-def test_messages_come_out_as_they_went_in() -> None:
+def test_messages_are_read_as_appended() -> None:
     messages = [b"one", b"", b"three" * 100]
     batch = SourceBatch.from_messages(messages, 7, receive_ns=55)
     assert len(batch) == 3
@@ -16,13 +16,13 @@ def test_messages_come_out_as_they_went_in() -> None:
     assert [batch.receive_ns(index) for index in range(3)] == [55, 55, 55]
 
 
-def test_rows_lie_anywhere_in_the_memory() -> None:
+def test_rows_can_be_anywhere_in_the_memory() -> None:
     data = np.frombuffer(b"abcdefgh", np.uint8)
     batch = SourceBatch.of(data, np.array([6, 0], np.uint32), np.array([2, 4], np.uint32), 1)
     assert list(batch) == [(1, b"gh"), (2, b"abcd")]
 
 
-def test_a_batch_is_used_again_and_grows() -> None:
+def test_a_batch_can_be_reused_and_grow() -> None:
     batch = SourceBatch()
     assert list(batch) == []
     for round_number in range(3):
@@ -49,7 +49,7 @@ def test_a_row_outside_the_memory_is_refused(offset: int, size: int) -> None:
     assert len(batch) == 0
 
 
-def test_offsets_and_sizes_go_together() -> None:
+def test_offsets_and_sizes_must_have_equal_lengths() -> None:
     with pytest.raises(LocalProtocolError, match="2 offsets do not match 1 sizes"):
         SourceBatch.of(b"abcd", [0, 1], [1], 1)
     with pytest.raises(IndexError):

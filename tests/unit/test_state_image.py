@@ -1,4 +1,4 @@
-"""Images of a conversion state: hostile bytes, limits, several at once, and what makes two states differ."""
+"""Images of a conversion state: hostile bytes, limits, concurrent images, and differences between two states."""
 
 import random
 import struct
@@ -32,7 +32,7 @@ def fetch(image: StateImage, size_max: int = 1000) -> list[bytes]:
 
 
 def sealed(chunk: bytes) -> bytes:
-    """A chunk with a checksum that fits, whatever it says."""
+    """A chunk with a matching checksum, whatever its content."""
     return chunk[:12] + struct.pack("<I", crc32c(chunk[16:], crc32c(chunk[:12]))) + chunk[16:]
 
 
@@ -48,7 +48,7 @@ def assert_refused(chunks: list[bytes], match: str | None = None, state: Convers
     assert (state.unit_digests().tolist(), state.digest, state.book("AAPL")) == before
 
 
-def test_an_installed_image_is_the_state() -> None:
+def test_an_installed_image_equals_the_state() -> None:
     state, target = filled(), ConversionState(LIMITS)
     target.install(fetch(state.begin_image()))
     assert target.differences(state) == []
@@ -67,7 +67,7 @@ def test_an_installed_image_is_the_state() -> None:
     assert target.digest == state.digest
 
 
-def test_differences_are_said_value_by_value() -> None:
+def test_differences_are_reported_value_by_value() -> None:
     ours, theirs = filled(), filled()
     assert ours.differences(theirs) == []
     theirs.execute_order(6, 3)
@@ -103,7 +103,7 @@ def test_every_truncation_and_every_damaged_byte_is_refused() -> None:
         assert_refused([chunk[:at] + bytes([chunk[at] ^ 0x41]) + chunk[at + 1 :]], state=target)
 
 
-def test_chunks_must_be_all_there_in_order_and_of_one_image() -> None:
+def test_chunks_must_be_complete_in_order_and_of_one_image() -> None:
     chunks = fetch(filled().begin_image())
     assert len(chunks) > 5
     assert_refused([], "missing")
@@ -116,8 +116,8 @@ def test_chunks_must_be_all_there_in_order_and_of_one_image() -> None:
     assert_refused([*chunks[:2], *fetch(other.begin_image())[2:]], "another image")
 
 
-def test_damage_under_a_good_checksum_is_refused_or_does_not_matter() -> None:
-    """Whole units may be left out where the target has them already."""
+def test_damage_with_a_valid_checksum_is_refused_or_has_no_effect() -> None:
+    """Whole units may be missing where the target has them already."""
     source, target = filled(), ConversionState(LIMITS)
     (chunk,) = fetch(source.begin_image(), 100_000)
     refusals = 0
@@ -153,8 +153,8 @@ def unit(number: int, rows: bytes, digest: int) -> bytes:
     return struct.pack("<IIQQ", number, 0, len(rows), digest) + rows
 
 
-def test_rows_that_cannot_be_are_refused_even_with_their_digest() -> None:
-    """A source that computes all digests of its lies."""
+def test_impossible_rows_are_refused_even_with_their_digest() -> None:
+    """A hostile source with valid digests."""
     from oracles.conversion import ORDER, mix
 
     reference = next(each for each in range(10_000) if each * 0x9E3779B97F4A7C15 % 2**64 >> 54 == 0)
@@ -178,7 +178,7 @@ def test_rows_that_cannot_be_are_refused_even_with_their_digest() -> None:
     assert_refused([of_body(b"", 4, 0)], "neither in the image nor in the state")
 
 
-def test_a_state_that_is_too_small_refuses() -> None:
+def test_a_state_that_is_too_small_refuses_the_image() -> None:
     chunks = fetch(filled().begin_image())
     for limits in (
         StateLimits(instruments=2, orders=1000, levels=100, trades=50),
@@ -192,7 +192,7 @@ def test_a_state_that_is_too_small_refuses() -> None:
         assert target.digest == ConversionState(limits).digest
 
 
-def test_an_image_of_what_differs_does_not_fit_another_state() -> None:
+def test_a_difference_image_does_not_fit_another_state() -> None:
     state, target = filled(), filled()
     state.add_order(900, 0, Side.BID, 10**8, 5)
     chunks = fetch(state.begin_image(target.unit_digests()))
@@ -200,7 +200,7 @@ def test_an_image_of_what_differs_does_not_fit_another_state() -> None:
     assert_refused(chunks, "digest of the resulting state is wrong", target)
 
 
-def test_a_state_that_changes_as_a_whole_ends_its_images() -> None:
+def test_a_state_that_is_replaced_invalidates_its_images() -> None:
     state = filled()
     for change in (state.new_day, state.clear_book, lambda: state.install(fetch(filled().begin_image()))):
         image = state.begin_image()
@@ -211,7 +211,7 @@ def test_a_state_that_changes_as_a_whole_ends_its_images() -> None:
     assert fetch(state.begin_image())
 
 
-def test_images_at_once_each_have_their_own_moment() -> None:
+def test_concurrent_images_each_have_their_own_moment() -> None:
     state = filled()
     images, digests = [], []
     for number in range(IMAGES_MAX):
@@ -231,13 +231,13 @@ def test_images_at_once_each_have_their_own_moment() -> None:
     assert fetch(state.begin_image())
 
 
-def test_a_log_grows_while_it_is_sent_and_a_break_in_it_does_not_show() -> None:
+def test_a_log_that_grows_during_the_image_is_sent_seamlessly() -> None:
     state = ConversionState()
     state.instrument("AAPL")
     for number in range(500):
         state.add_trade(0, number, 10**8 + number, 1)
     image, digest = state.begin_image(), state.digest
-    chunks = [image.chunk(30_000)]  # in the midst of the log
+    chunks = [image.chunk(30_000)]  # in the middle of the log
     for number in range(500, 600):
         state.add_trade(0, number, 10**8 + number, 1)
     assert image.copies == 0, "the instrument was sent already, and the log only grows"
@@ -250,7 +250,7 @@ def test_a_log_grows_while_it_is_sent_and_a_break_in_it_does_not_show() -> None:
     assert target.statistics("AAPL").trade_count == 500
 
 
-def test_a_chunk_has_a_least_size() -> None:
+def test_a_chunk_has_a_minimum_size() -> None:
     with pytest.raises(LocalProtocolError, match="chunk size"):
         filled().begin_image().chunk(CHUNK_SIZE_MIN - 1)
     assert len(fetch(filled().begin_image(), CHUNK_SIZE_MIN)) > 100

@@ -36,7 +36,7 @@ def _made(choice: str | TableChoice, tmp_path: Path) -> list[tuple[str, str, byt
 
 
 @pytest.mark.spec("DAY-10")
-def test_a_venue_and_a_prefix_take_the_place_of_the_tables_own(tmp_path: Path) -> None:
+def test_a_venue_and_a_prefix_replace_those_of_the_table(tmp_path: Path) -> None:
     nasdaq, bx = (
         [each for each in _made(table, tmp_path) if not each[0].endswith(".status")]  # halts of other markets differ
         for table in ("itch", BX)
@@ -50,7 +50,7 @@ def test_a_venue_and_a_prefix_take_the_place_of_the_tables_own(tmp_path: Path) -
 
 @pytest.mark.spec("DAY-10")
 @pytest.mark.parametrize("name", sorted(set(shipped_tables()) - {"contribution"}))
-def test_every_shipped_table_takes_them(name: str) -> None:
+def test_every_shipped_table_accepts_both_parameters(name: str) -> None:
     plan = ConverterTable.find(TableChoice(name=name, venue="XTST", prefix="a.b")).compile()
     assert all(topic.startswith("a.b.") for topic in plan.topics)
     assert plan.venue == "XTST"
@@ -58,7 +58,7 @@ def test_every_shipped_table_takes_them(name: str) -> None:
 
 
 @pytest.mark.spec("DAY-10", "SYNC-2")
-def test_plans_with_other_parameters_have_other_identities() -> None:
+def test_plans_with_different_parameters_have_different_identities() -> None:
     own = ConverterTable.find("itch").compile()
     assert own.identity == ConverterTable.find(TableChoice(name="itch")).compile().identity
     assert own.identity == ConverterTable.find(TableChoice(name="itch", venue="XNAS")).compile().identity
@@ -98,14 +98,14 @@ quantity = "quantity | number | parameterised_dozens"
         (TableChoice(name="itch", prefix="md.>"), "prefix 'md.>'"),
     ],
 )
-def test_a_parameter_that_would_change_nothing_or_is_no_topic_is_refused(choice: TableChoice, said: str) -> None:
+def test_a_parameter_without_effect_or_with_an_invalid_topic_is_refused(choice: TableChoice, said: str) -> None:
     with pytest.raises(TableError) as refused:
         ConverterTable.find(choice)
     assert said in str(refused.value)
     assert choice.name in str(refused.value)
 
 
-def test_a_table_that_uses_a_parameter_must_have_it() -> None:
+def test_a_table_that_uses_a_parameter_requires_it() -> None:
     text = """
 name = "t"
 format = "csv_ticks"
@@ -155,7 +155,7 @@ def test_a_plant_names_the_parameters_beside_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("DAY-10")
-def test_the_command_takes_them(tmp_path: Path) -> None:
+def test_the_command_accepts_parameters(tmp_path: Path) -> None:
     path = tmp_path / "ticks.csv"
     path.write_bytes(b"trade,1700000000000000000,AAPL,190.25,100,1\n")
     ran = run_here("convert", "run", "csv-ticks", path, "--venue", "XTST", "--prefix", "md.test")
@@ -199,7 +199,7 @@ def test_the_calendar_is_a_parameter_of_the_table(tmp_path: Path) -> None:
     assert [plan.calendar.name for plan in plans] == ["night-shift"] * 2
     assert plans[0].identity == plans[1].identity != own.identity, "the rules count, not their place"
     named = ConverterTable.find(TableChoice(name="itch", calendar="us-equities")).compile()
-    assert named.identity == own.identity, "the calendar that the venue has anyway"
+    assert named.identity == own.identity, "the calendar that the venue has by default"
     with pytest.raises(ConfigurationError, match="unknown calendar 'moon'"):
         ConverterTable.find(TableChoice(name="itch", calendar="moon")).compile()
 
@@ -207,7 +207,7 @@ def test_the_calendar_is_a_parameter_of_the_table(tmp_path: Path) -> None:
 @pytest.mark.spec("DAY-2")
 @pytest.mark.parametrize("hours", ["open = 22:00:00", "open = 01:00:00\npre_open = 22:00:00"])
 def test_times_since_midnight_need_sessions_that_open_on_their_trading_date(tmp_path: Path, hours: str) -> None:
-    """Otherwise the messages of the evening would have times of the next evening."""
+    """Otherwise the evening's messages would have times of the next evening."""
     path = tmp_path / "evening.toml"
     path.write_text(ROUND_THE_CLOCK.replace("open = 01:00:00", hours))
     with pytest.raises(TableError, match="'night-shift' open on the day before"):
@@ -246,7 +246,7 @@ def test_an_adapter_gives_the_calendar_beside_the_table_or_as_its_parameter(tmp_
 
 
 @pytest.mark.spec("DAY-2", "DAY-8")
-def test_convert_the_pipeline_and_spark_take_the_calendar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_the_pipeline_and_spark_accept_the_calendar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calendar = night(tmp_path / "night.toml")
     ticks = tmp_path / "ticks.csv"
     ticks.write_bytes(f"trade,{TRADE_NS},AAPL,190.25,100,1\n".encode())

@@ -1,4 +1,4 @@
-"""Bytes to and from a connected socket without an event loop."""
+"""Reading and writing a connected socket without an event loop."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield one, other
 
 
-def test_bytes_that_are_there_are_taken_at_once(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_available_bytes_are_read_at_once(pair: tuple[socket.socket, socket.socket]) -> None:
     one, other = pair
     assert send_now(one.fileno(), b"abc") == 3
     assert Receiver(0).receive(other.fileno(), timeout_ns=PATIENCE_NS) == b"abc"
@@ -32,7 +32,7 @@ def test_bytes_that_are_there_are_taken_at_once(pair: tuple[socket.socket, socke
 
 
 @pytest.mark.parametrize("spin_ns", [0, PATIENCE_NS])
-def test_bytes_that_come_later_are_waited_for(pair: tuple[socket.socket, socket.socket], spin_ns: int) -> None:
+def test_later_bytes_are_waited_for(pair: tuple[socket.socket, socket.socket], spin_ns: int) -> None:
     one, other = pair
     timer = threading.Timer(0.02, one.send, [b"late"])
     timer.start()
@@ -40,13 +40,13 @@ def test_bytes_that_come_later_are_waited_for(pair: tuple[socket.socket, socket.
     timer.join()
 
 
-def test_nothing_comes_in_time(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_the_wait_times_out(pair: tuple[socket.socket, socket.socket]) -> None:
     receiver = Receiver(1_000)
     assert receiver.receive(pair[0].fileno()) is None
     assert receiver.receive(pair[0].fileno(), timeout_ns=2_000_000) is None
 
 
-def test_a_connection_that_has_ended_gives_nothing_and_takes_nothing(
+def test_a_closed_connection_reads_and_writes_nothing(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     one, other = pair
@@ -55,7 +55,7 @@ def test_a_connection_that_has_ended_gives_nothing_and_takes_nothing(
     assert send_now(other.fileno(), b"to nobody") == 0
 
 
-def test_what_the_kernel_has_no_room_for_is_not_sent(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_bytes_beyond_the_socket_buffer_are_not_sent(pair: tuple[socket.socket, socket.socket]) -> None:
     one, _ = pair
     data = bytes(2**24)
     assert 0 < send_now(one.fileno(), data) < len(data)
@@ -73,7 +73,7 @@ def test_the_bell_ends_the_wait(pair: tuple[socket.socket, socket.socket]) -> No
         os.close(bell)
 
 
-def test_a_signal_is_handled_while_it_waits(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_signal_is_handled_during_the_wait(pair: tuple[socket.socket, socket.socket]) -> None:
     class Rung(Exception):
         pass
 

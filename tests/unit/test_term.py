@@ -1,4 +1,4 @@
-"""Terms: their order is what keeps two numberings apart."""
+"""Terms: their order separates two numberings."""
 
 import itertools
 from datetime import date, timedelta
@@ -19,7 +19,7 @@ from penstock.wire.term import (
 )
 
 
-def test_the_parts_lie_where_the_drawing_says() -> None:
+def test_the_fields_have_the_documented_positions() -> None:
     assert int(Term(1, 0, 0, 0)) == 0x4000
     assert int(Term(0, 1, 0, 0)) == 0x400
     assert int(Term(0, 0, 1, 0)) == 0x10
@@ -46,14 +46,14 @@ def test_a_discontinuity_is_higher_than_any_takeover_that_does_not_know_of_it() 
     assert lineage(term_after_break(known, 0)) != lineage(term_after_break(known, 1))
 
 
-def test_there_is_an_end_to_takeovers_and_to_terms() -> None:
+def test_takeovers_and_terms_are_bounded() -> None:
     assert term_after_takeover(int(Term(5, 2, TAKEOVERS_MAX - 1, 3)), 1) is None
     assert term_after_takeover(0, 1) is None
     with pytest.raises(LimitError):
         term_after_break(int(Term(GENERATION_MAX, 0, 0, 0)), 1)
 
 
-def test_a_session_tag_fits_the_flags() -> None:
+def test_a_session_tag_fits_into_the_flags() -> None:
     tags = [session_tag(f"2024010{n}") for n in range(9)]
     assert len(set(tags)) == len(tags)
     assert all(1 <= tag <= SESSION_TAG_MAX for tag in tags)

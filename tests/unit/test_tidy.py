@@ -1,4 +1,4 @@
-"""Rules of the code that no linter has."""
+"""Rules of the code that linters do not check."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ CORES = (
     "admin", "assured", "engine", "feed", "filter", "plant", "security", "middleware", "journal", "topics", "tree",
     "wire", "model",
 )  # fmt: skip
-"""Packages whose Python code must be deterministic: what they need of the world is passed in."""
+"""Packages whose Python code must be deterministic: clocks, randomness and I/O are passed in."""
 
 FORBIDDEN_IN_CORES = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "random", "secrets", "select", "selectors",
@@ -31,9 +31,9 @@ ALLOWED = {
     ("feed", "datetime"),
     # the midnight of a given trading date
     ("convert", "datetime"),
-    # when a subscription begins is read
+    # reads when a subscription begins
     ("web", "datetime"),
-    # a policy document's dates are read, no clock is
+    # reads the dates of a policy document, not a clock
     ("security", "datetime"),
 }
 
@@ -146,7 +146,7 @@ def test_every_compiled_module_is_typed() -> None:
         assert path.with_suffix(".pyi").exists(), f"{path.relative_to(SOURCE)} has no .pyi"
 
 
-def test_every_package_says_what_it_is() -> None:
+def test_every_package_has_a_docstring() -> None:
     for path in SOURCE.glob("*/__init__.py"):
         docstring = ast.get_docstring(parsed(path))
         assert docstring, f"{path.relative_to(SOURCE)} has no docstring"

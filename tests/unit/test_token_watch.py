@@ -1,4 +1,4 @@
-"""A node that checks tokens says why it cannot."""
+"""A node that checks tokens reports why it cannot."""
 
 from typing import cast
 
@@ -18,11 +18,11 @@ class Refusing:
         raise ForbiddenError("verification needs the role filter")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """No connection is open."""
 
 
 @pytest.mark.spec("ADM-5")
-def test_a_client_without_the_role_is_told_of_where_tokens_are_refused() -> None:
+def test_a_client_without_the_role_is_logged_where_tokens_are_refused() -> None:
     watch = TokenWatch(cast(AdminClient, Refusing()), None, lambda event: None)
     watch.start()
     try:

@@ -79,7 +79,7 @@ def only_consumer(picture: Picture) -> ConsumerRow:
 # Rates
 
 
-def test_the_first_look_has_no_rates_and_the_second_those_of_the_time_between() -> None:
+def test_the_first_sample_has_no_rates_and_the_second_has_those_of_the_interval() -> None:
     watch = Watch()
     first = look(watch, reading(10, plant_status(1_000, record())))
     assert (only_node(first).in_per_s, only_node(first).out_per_s, only_consumer(first).sent_per_s) == (
@@ -96,7 +96,7 @@ def test_the_first_look_has_no_rates_and_the_second_those_of_the_time_between() 
     assert second.streams[0].per_s == 1_000
 
 
-def test_a_look_that_failed_in_between_makes_the_time_longer_and_the_rate_not_higher() -> None:
+def test_a_failed_sample_lengthens_the_interval_and_does_not_raise_the_rate() -> None:
     watch = Watch()
     look(watch, reading(10, plant_status(0)))
     look(watch, Reading(PLANT, 11 * NS_PER_SECOND, "unreachable", "refused"))
@@ -106,7 +106,7 @@ def test_a_look_that_failed_in_between_makes_the_time_longer_and_the_rate_not_hi
 @pytest.mark.parametrize(
     ("epoch", "uptime_s"), [(2, 12.0), (1, 1.0), (1, 40.0)], ids=["another epoch", "less uptime", "up for too short"]
 )
-def test_a_node_that_was_started_anew_has_no_rates_and_is_counted(epoch: int, uptime_s: float) -> None:
+def test_a_restarted_node_has_no_rates_and_is_counted(epoch: int, uptime_s: float) -> None:
     watch = Watch()
     look(watch, reading(10, plant_status(0, record())))
     again = reading(60, plant_status(100, record(), epoch=epoch), uptime_s=uptime_s)
@@ -117,7 +117,7 @@ def test_a_node_that_was_started_anew_has_no_rates_and_is_counted(epoch: int, up
     assert (only_node(picture).in_per_s, only_node(picture).restarts) == (100, 1)
 
 
-def test_a_counter_that_fell_has_no_rate() -> None:
+def test_a_decreased_counter_has_no_rate() -> None:
     watch = Watch()
     look(watch, reading(10, plant_status(1_000), counters={LOST: 5.0}))
     picture = look(watch, reading(11, plant_status(10), counters={LOST: 2.0}))
@@ -125,7 +125,7 @@ def test_a_counter_that_fell_has_no_rate() -> None:
     assert [row.per_s for row in picture.losses] == [None]
 
 
-def test_a_consumer_with_the_number_of_another_one_begins_anew() -> None:
+def test_a_consumer_with_the_number_of_another_one_starts_again() -> None:
     watch = Watch()
     look(watch, reading(10, plant_status(0, record("left"))))
     row = only_consumer(
@@ -134,14 +134,14 @@ def test_a_consumer_with_the_number_of_another_one_begins_anew() -> None:
     assert (row.sent, row.sent_per_s) == (7, None)
 
 
-def test_of_consumers_that_are_not_all_listed_no_sum_is_given() -> None:
+def test_an_incomplete_list_of_consumers_has_no_total() -> None:
     watch = Watch()
     look(watch, reading(10, plant_status(0, record(), consumer_count=20_000)))
     row = only_node(look(watch, reading(11, plant_status(0, record(), consumer_count=20_000))))
     assert (row.out_per_s, row.consumers) == (None, 20_000)
 
 
-def test_a_node_that_is_too_busy_to_tell_of_its_consumers_is_not_one_without_any() -> None:
+def test_a_node_too_busy_to_list_its_consumers_is_not_one_without_consumers() -> None:
     node = only_node(look(Watch(), reading(10, plant_status(consumer_count=3))))
     assert (node.state, node.consumers) == (State.DEGRADED, 3)
     assert "too busy" in node.detail
@@ -151,7 +151,7 @@ def test_a_node_that_is_too_busy_to_tell_of_its_consumers_is_not_one_without_any
 
 
 @pytest.mark.spec("MDE-2")
-def test_a_consumer_distribution_record_is_shown_with_class_shares_of_late() -> None:
+def test_a_distribution_record_of_a_consumer_shows_recent_class_shares() -> None:
     watch = Watch()
     before = {"critical": class_record(10, 9_000), "adaptive": class_record(5, 0, 3, 1)}
     after = {"critical": class_record(20, 10_000), "adaptive": class_record(35, 3_000, 63, 5)}
@@ -175,7 +175,7 @@ def test_a_consumer_distribution_record_is_shown_with_class_shares_of_late() -> 
     assert "behind" in texts
 
 
-def test_shares_are_those_of_ever_where_nothing_was_sent_lately() -> None:
+def test_shares_are_total_ones_where_nothing_was_sent_recently() -> None:
     classes = {"critical": class_record(1, 100), "metered": class_record(3, 300)}
     watch = Watch()
     for at_s in (10, 11):
@@ -183,7 +183,7 @@ def test_shares_are_those_of_ever_where_nothing_was_sent_lately() -> None:
     assert {name: each.share for name, each in row.classes.items()} == {"critical": 0.25, "metered": 0.75}
 
 
-def test_losses_are_told_by_cause_with_their_rates() -> None:
+def test_losses_are_shown_by_cause_with_their_rates() -> None:
     watch, fine = Watch(), CounterKey("receiver", "packets_received", "")
     look(watch, reading(10, plant_status(), counters={LOST: 4.0, fine: 1.0}))
     dropped = CounterKey("receiver", "packets_dropped", "checksum")
@@ -194,22 +194,22 @@ def test_losses_are_told_by_cause_with_their_rates() -> None:
 
 
 @pytest.mark.spec("MDE-2", "OPS-1")
-def test_metrics_have_every_consumer_once_though_two_have_one_name() -> None:
+def test_metrics_have_every_consumer_once_even_if_two_share_a_name() -> None:
     status = plant_status(0, record("screen"), record("screen", consumer=2, pending=7), latency_us={"p99.9": 12.5})
     metrics = Metrics()
     metrics.show_rows(lambda: rows_of(status))
     metrics.show_gauges(lambda: gauges_of(status))
     lines = [line.rsplit(" ", 1) for line in metrics.render().decode().splitlines() if not line.startswith("#")]
-    assert len(dict(lines)) == len(lines), "a series is there twice"
+    assert len(dict(lines)) == len(lines), "a duplicate series"
     assert dict(lines)['penstock_consumer_pending{consumer="screen",node="records",number="2"}'] == "7.0"
     assert dict(lines)["penstock_node_latency_p99_9_us"] == "12.5"
 
 
-def test_every_counter_that_is_looked_for_is_one_that_nodes_have() -> None:
+def test_every_displayed_counter_exists_in_a_node() -> None:
     assert set(TROUBLES) <= set(CATALOGUE)
 
 
-def test_a_filter_modules_messages_and_applications_have_rates() -> None:
+def test_messages_and_applications_of_a_filter_module_have_rates() -> None:
     watch = Watch()
     application = ApplicationStatus("reader", 3, "ring", "local", 10, 1_000)
     look(watch, reading(10, filter_status(100, 50, application), BESIDE))
@@ -219,7 +219,7 @@ def test_a_filter_modules_messages_and_applications_have_rates() -> None:
     assert (only_consumer(picture).sent_per_s, only_consumer(picture).bytes_per_s) == (20, 4_000)
 
 
-# Nodes that are not well
+# Unhealthy nodes
 
 
 def router_status(accepted: int, delivered: int, settled: int, **values: Any) -> RouterStatus:
@@ -241,7 +241,7 @@ def router_status(accepted: int, delivered: int, settled: int, **values: Any) ->
     return RouterStatus(**{**standard, **values})
 
 
-def test_a_message_routers_endpoints_have_their_queues_and_rates() -> None:
+def test_endpoints_of_a_message_router_have_their_queues_and_rates() -> None:
     place = Place("router", "127.0.0.1", 9, "router")
     watch = Watch()
     first = look(watch, reading(1, router_status(10, 5, 5), place))
@@ -260,7 +260,7 @@ def test_a_message_routers_endpoints_have_their_queues_and_rates() -> None:
     assert [(row.messages, row.accepted_per_s, row.age_s) for row in gone.endpoints] == [(55, None, 4)]
 
 
-def test_a_router_shows_what_it_lacks_of_its_pair() -> None:
+def test_a_router_shows_the_missing_endpoints_of_its_pair() -> None:
     place = Place("router", "127.0.0.1", 9, "router")
 
     def shown(state: Any, in_touch: list[str]) -> tuple[State, str]:
@@ -276,7 +276,7 @@ def test_a_router_shows_what_it_lacks_of_its_pair() -> None:
         assert what in detail
 
 
-def test_a_witness_shows_whether_both_routers_ask_it() -> None:
+def test_a_witness_shows_whether_both_routers_are_connected() -> None:
     place = Place("tower", "127.0.0.1", 9, "witness")
 
     def shown(**values: Any) -> tuple[str, State, int | None]:
@@ -292,7 +292,7 @@ def test_a_witness_shows_whether_both_routers_ask_it() -> None:
     assert shown(is_storing=False)[1] == State.DEGRADED
 
 
-def test_what_does_not_answer_is_shown_with_its_age_and_without_rates() -> None:
+def test_an_unreachable_node_is_shown_with_its_age_and_without_rates() -> None:
     watch = Watch()
     sent = record(classes={"critical": class_record(9)})
     for at_s in (10, 11):
@@ -326,13 +326,13 @@ def test_what_does_not_answer_is_shown_with_its_age_and_without_rates() -> None:
         (Reading(Place("x", is_expected=False), 10, "unknown", "a player"), State.PAGELESS),
     ],
 )
-def test_a_failed_node_is_told_from_one_that_cannot_be_reached(answer: Reading, state: State) -> None:
+def test_a_failed_node_is_distinguished_from_an_unreachable_one(answer: Reading, state: State) -> None:
     picture = look(Watch(), answer)
     assert only_node(picture).state == state
     assert picture.is_well == (state in (State.UP, State.PAGELESS))
 
 
-def test_garbled_answers_and_lines_are_counted() -> None:
+def test_invalid_answers_and_lines_are_counted() -> None:
     watch = Watch()
     look(watch, Reading(PLANT, 1, "garbled", "nonsense"))
     look(watch, Reading(PLANT, 2, "garbled", "nonsense"))
@@ -342,7 +342,7 @@ def test_garbled_answers_and_lines_are_counted() -> None:
 # Pages
 
 
-def test_what_nodes_render_is_read_back() -> None:
+def test_rendered_pages_are_parsed_back() -> None:
     counters, metrics = Counters("receiver", node='a "quoted" \\ name, with={all}'), Metrics()
     counters.add("packets_dropped", 3, cause="checksum")
     metrics.register(counters)
@@ -366,7 +366,7 @@ def test_what_nodes_render_is_read_back() -> None:
     ],
     ids=range(7),
 )
-def test_lines_that_are_not_understood_are_counted_and_the_others_read(line: str) -> None:
+def test_invalid_lines_are_counted_and_the_others_read(line: str) -> None:
     good = 'penstock_packets_lost_total{component="b",cause="gone"} 2.0'
     _, found, garbled = read_metrics(f"{good}\n{line}\n".encode())
     assert (list(found.values()), garbled) == ([2.0], 1)
@@ -376,7 +376,7 @@ def answer(body: bytes, head: bytes = b"HTTP/1.0 200 OK\r\nContent-Type: text/pl
     return head + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
-def test_an_answer_is_taken_whole_or_not_at_all() -> None:
+def test_an_answer_is_accepted_completely_or_not_at_all() -> None:
     whole = answer(b"hello")
     assert parse_answer(whole) == (200, b"hello")
     assert parse_answer(b"HTTP/1.1 503 \r\n\r\nx") == (503, b"x")
@@ -397,7 +397,7 @@ def pages(status: Any) -> Pages:
     return Pages(HEALTHY, status if isinstance(status, bytes) else msgspec.json.encode(status), b"")
 
 
-def test_a_node_says_itself_what_it_is() -> None:
+def test_a_node_reports_its_own_kind() -> None:
     place = place_given("127.0.0.1:7001")
     for status, role in ((plant_status(kind="edge"), "edge"), (filter_status(1), "filter")):
         found = understand(place, pages(status), 5)
@@ -416,33 +416,33 @@ def test_a_node_says_itself_what_it_is() -> None:
     ],
     ids=range(11),
 )  # fmt: skip
-def test_a_status_that_is_not_that_nodes_is_refused(status: Any) -> None:
+def test_a_status_of_another_node_is_refused(status: Any) -> None:
     with pytest.raises(RemoteProtocolError):
         understand(PLANT, pages(status), 5)
 
 
 @pytest.mark.parametrize("health", [b"", b"{}", b'{"is_healthy": 1}', b'{"is_healthy":true,"detail":[1]}'])
-def test_health_that_is_none_is_refused(health: bytes) -> None:
+def test_invalid_health_is_refused(health: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         understand(PLANT, Pages(health), 5)
 
 
 @pytest.mark.parametrize("address", ["", "x", "a:0", "a:b", "a:65536", "a:1/status", "u@a:1", ":1", "[::1:1", "a:1?x"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_invalid_addresses_are_refused(address: str) -> None:
     with pytest.raises(ConfigurationError):
         place_given(address)
 
 
-def test_addresses_are_those_that_nodes_tell() -> None:
+def test_addresses_are_those_that_nodes_publish() -> None:
     for address in ("127.0.0.1:7001", "http://127.0.0.1:7001", "http://127.0.0.1:7001/"):
         assert place_given(address) == Place("127.0.0.1:7001", "127.0.0.1", 7001)
     assert place_given("[::1]:7001").host == "::1"
 
 
-# What is shown
+# Display
 
 
-def test_rows_are_ordered_by_any_column_with_nothing_last_and_found_by_any_word() -> None:
+def test_rows_are_sorted_by_any_column_with_empty_cells_last_and_found_by_any_word() -> None:
     nodes = [
         NodeRow(node=name, role="plant", state=State.UP, detail="", in_per_s=rate)
         for name, rate in (("a", 5.0), ("b", None), ("c", 50.0))
@@ -465,7 +465,7 @@ def test_rows_are_ordered_by_any_column_with_nothing_last_and_found_by_any_word(
     assert STREAMS.table(picture) == LOSSES.table(picture) == ([], 0)
 
 
-def test_what_a_node_says_is_neither_markup_nor_an_order_to_the_terminal() -> None:
+def test_text_of_a_node_is_neither_markup_nor_a_terminal_escape() -> None:
     assert word("[red]x[/red]\x1b[2J").plain == "[red]x[/red]\N{REPLACEMENT CHARACTER}[2J"
     assert len(word("x" * 10_000).plain) == 101
 
@@ -473,15 +473,16 @@ def test_what_a_node_says_is_neither_markup_nor_an_order_to_the_terminal() -> No
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (119, "119 s"), (121, "2 min"), (7_300, "2 h"), (200_000, "2 d")]
 )
-def test_times_are_short(seconds: float, text: str) -> None:
+def test_durations_are_short(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_command_or_a_node_pays_for_no_other_and_none_for_textual_or_a_parser_of_conditions(project: Path) -> None:
+def test_a_command_imports_only_its_own_dependencies(project: Path) -> None:
     script = """
 import sys
 import penstock.node.roles
-drivers = {"penstock.admin.live.driver", "penstock.assured.live.driver", "penstock.feed.live.adapter"}
+drivers = {"penstock.admin.live.driver", "penstock.assured.live.driver", "penstock.feed.live.driver"}
+drivers.add("penstock.assured.live.witness")
 assert not drivers & set(sys.modules)
 from penstock.cli.main import COMMANDS, load_command
 load_command("model")

@@ -9,7 +9,7 @@ from penstock.topics import check_topic
 @pytest.mark.parametrize(
     "text", ["a", "md.us.eq.AAPL.quote", "Börse.München", "a-b_c.0.+", "日本.株", "a" * 255, ".".join("a" * 16)]
 )
-def test_topics_are_given_back_in_utf8(text: str) -> None:
+def test_topics_are_returned_as_utf8(text: str) -> None:
     assert check_topic(text) == text.encode()
 
 
@@ -38,7 +38,7 @@ def test_topics_are_given_back_in_utf8(text: str) -> None:
         (".".join("a" * 17), "topic", "17 levels"),
     ],
 )
-def test_a_refused_topic_is_told_where_and_why(text: str, place: str, what: str) -> None:
+def test_a_refused_topic_is_reported_with_place_and_reason(text: str, place: str, what: str) -> None:
     with pytest.raises(TopicError) as raised:
         check_topic(text)
     assert place in raised.value.where

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.errors import NotEntitledError, RemoteProtocolError, TokenError
 from penstock.net.core.control import Version
-from penstock.net.core.session import Peer
+from penstock.net.core.control_session import Peer
 from penstock.security import Grant, PrivateKey, Token, TokenSigner, TokenVerifier
 from penstock.tree.config import TreeConfig
 from penstock.tree.core.control import Login, Role
@@ -34,7 +34,7 @@ def admit(at: PartyAccess, name: str, role: Role = "subscriber", shown: str = ""
     return party_of(login, at.log_in(link, login, Peer(name, Version(1, 0), True), 0))
 
 
-def test_a_party_is_whom_the_handshake_showed_and_has_what_its_token_grants() -> None:
+def test_a_party_has_the_name_of_the_handshake_and_the_grants_of_its_token() -> None:
     at = access()
     party = admit(at, "screen", shown=token("alice"))
     assert (party.name, party.role, party.grants) == ("screen", "subscriber", GRANTS)
@@ -44,12 +44,12 @@ def test_a_party_is_whom_the_handshake_showed_and_has_what_its_token_grants() ->
         admit(at, "screen")
     with pytest.raises(TokenError):
         admit(at, "screen", shown=token("alice")[:-8] + "AAAAAAAA")
-    assert admit(access(has_tokens=False), "screen").grants is None, "where nobody asks for tokens"
-    assert admit(at, "feed", "publisher", OWN).grants is None, "who is of this process"
+    assert admit(access(has_tokens=False), "screen").grants is None, "where tokens are not required"
+    assert admit(at, "feed", "publisher", OWN).grants is None, "parties in this process"
 
 
 @pytest.mark.parametrize("role", ["agent", "standby", "peer", "operator"])
-def test_who_does_more_than_have_messages_is_named(role: Role) -> None:
+def test_a_client_that_does_more_than_receive_is_named(role: Role) -> None:
     who = "alice is not among the operators" if role == "operator" else "leaf is not among the agents"
     with pytest.raises(NotEntitledError, match=who):
         admit(access(), "leaf", role, token("alice"))
@@ -65,8 +65,8 @@ def test_who_does_more_than_have_messages_is_named(role: Role) -> None:
 
 
 @pytest.mark.parametrize("role", ["agent", "standby", "peer"])
-def test_an_agent_comes_only_under_the_name_that_its_token_is_for(role: Role) -> None:
-    """TREE-3: who speaks on the infostream is who it says it is, also among agents."""
+def test_an_agent_must_use_the_name_of_its_token(role: Role) -> None:
+    """TREE-3: a speaker on the infostream has a verified name, also among agents."""
     own = access(agents=("mid", "leaf"))
     assert admit(own, "leaf", role, token("leaf")).subject == "leaf"
     with pytest.raises(NotEntitledError, match="agent mid presents a token of leaf, but is assigned to mid"):
@@ -85,7 +85,7 @@ def bearers(at: PartyAccess) -> list[tuple[int, str]]:
     return [(each.number, each.name) for each in at.bearers("of alice")]
 
 
-def test_bearers_and_those_whose_time_is_over_are_known_until_they_leave() -> None:
+def test_bearers_and_expired_parties_are_known_until_they_leave() -> None:
     at = access()
     admit(at, "one", shown=token("alice"), link=1)
     admit(at, "two", "publisher", token("alice"), link=2)
@@ -101,7 +101,7 @@ def test_bearers_and_those_whose_time_is_over_are_known_until_they_leave() -> No
     assert bearers(at) == [(2, "two"), (3, "three")]
 
 
-def test_only_a_publisher_has_an_id_of_one() -> None:
+def test_only_a_publisher_has_a_publisher_id() -> None:
     def party(role: Role) -> Party:
         login = Login("screen", role, token=token("alice"), publisher_id=7)
         return party_of(login, access().log_in(1, login, Peer("screen", Version(1, 0), True), 0))
@@ -109,7 +109,7 @@ def test_only_a_publisher_has_an_id_of_one() -> None:
     assert (party("publisher").publisher_id, party("subscriber").publisher_id) == (7, 0)
 
 
-def test_other_names_hold_for_whoever_comes_then() -> None:
+def test_renamed_parties_apply_to_later_connections() -> None:
     at = access(agents={"leaf": "alice"})
     admit(at, "leaf", "agent", token("alice"))
     at.set_names({"leaf": "bob"}, ())

@@ -1,4 +1,4 @@
-"""The account that an agent gives of its streams, its neighbours and itself, in virtual time."""
+"""An agent's account of its streams, its neighbours and itself, in virtual time."""
 
 import asyncio
 from pathlib import Path
@@ -27,7 +27,7 @@ def of(given: list[Account], model: str) -> list[dict[str, object]]:
     return [each.fields for each in given if each.model.name == model]
 
 
-def test_what_came_and_what_went_is_accounted_for() -> None:
+def test_received_and_sent_messages_are_counted() -> None:
     stage = Stage()
     middle = {name: stage.agent(name) for name in ("left", "right")}
     leaf = stage.agent("leaf", "left", alternates=(stage.place_of("right"),))
@@ -58,12 +58,12 @@ def test_what_came_and_what_went_is_accounted_for() -> None:
     (other,) = middle.keys() - {parent}
     assert (run["parent"], run["parents_found"], run["parents_lost"]) == (other, 2, 1)
     assert [each.fields["party"] for each in given if each.is_closed] == [parent]
-    assert not any(each.is_closed for each in rows_of(leaf)), "its last account is given once"
+    assert not any(each.is_closed for each in rows_of(leaf)), "its last account is reported once"
     assert {each["party"] for each in of(given, "agent_account")} == {"left", "right", "app", "late"}
     assert stage.got(app) == list(range(1, 26))
 
 
-def test_who_does_not_keep_up_and_who_is_told_of_a_loss_is_accounted_for() -> None:
+def test_slow_consumers_and_reported_losses_are_counted() -> None:
     accounts = Accounts()
     accounts.begin(1, "slow", "subscriber")
     accounts.begin(2, "quick", "subscriber")
@@ -73,7 +73,7 @@ def test_who_does_not_keep_up_and_who_is_told_of_a_loss_is_accounted_for() -> No
     assert (slow.lagging, slow.gone, slow.diverged, slow.revoked) == (1, 3, 1, 1)
     assert (quick.lagging, quick.gone, quick.diverged, quick.revoked) == (0, 0, 0, 0)
     accounts.end(1, LinkState(*range(9)))
-    assert accounts.ended() == [], "nobody asks for accounts here"
+    assert accounts.ended() == [], "accounts are not configured here"
     accounts.keep(1)
     accounts.end(2, LinkState(*range(9)))
     assert [each.activity for each in accounts.ended()] == [quick]
@@ -96,7 +96,7 @@ def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
     async def give() -> None:
         stage.publish(3)
         await book.record()
-        await book.record()  # nothing has changed
+        await book.record()  # no change
         app.stop()
         stage.wait(2_000)
         await book.close()
@@ -109,7 +109,7 @@ def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
     assert {row["model"] for row in rows if row["state"] == "closed"} == {"agent_run", "agent_intake", "agent_account"}
 
 
-# Judged
+# Audit
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,8 @@ def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
         ({}, "0 messages reported as missing; every account is right", "good"),
         ({"root": {"taken": 999}}, "1 account wrong", "bad"),  # a number was not distributed
         ({"leaf": {"last": 1_501}}, "1 account wrong", "bad"),  # more than the root had
-        ({"root": {"state": "open"}, "leaf": {"last": 1_501}}, "every account is right", "good"),  # it goes on
+        # the account continues
+        ({"root": {"state": "open"}, "leaf": {"last": 1_501}}, "every account is right", "good"),
         ({"leaf": {"last": 1_501, "root_term": 65_535}}, "every account is right", "good"),  # of another root
         ({"conflated": 1}, "1 account wrong", "bad"),
         ({"conflated": 9, "class_name": "conflating"}, "9 conflated", "good"),
@@ -128,7 +129,7 @@ def test_accounts_in_the_journal_are_messages(tmp_path: Path) -> None:
         ({"is_killed": True}, "every account is right; 1 run killed", "good"),
     ],
 )
-def test_accounts_are_judged(changes: dict[str, Any], summary: str, verdict: str) -> None:
+def test_the_audit_of_accounts(changes: dict[str, Any], summary: str, verdict: str) -> None:
     found = TreeSection().judged(*tree_accounts(**changes))
     assert summary in found.summary
     assert found.verdict == verdict

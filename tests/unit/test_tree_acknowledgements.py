@@ -1,4 +1,4 @@
-"""A publisher is acknowledged at once, and not for each message of a burst."""
+"""A publisher gets an acknowledgement at once, and one for a burst rather than one per message."""
 
 from penstock.tree.core.root.acknowledgements import INTERVAL_NS, WAIT_NS
 from unit.tree_stage import Stage

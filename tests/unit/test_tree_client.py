@@ -1,4 +1,4 @@
-"""A subscriber's link to its agent: what shows that the agent lives, and what does not."""
+"""A subscriber's link to its agent: signs that the agent is alive."""
 
 import pytest
 
@@ -19,7 +19,7 @@ LINK = 5
 
 
 def welcomed() -> Subscriber:
-    """One whose agent has nothing for it at the moment."""
+    """A subscriber whose agent currently has no messages for it."""
     config = SubscriberConfig(name="u", agents=("leaf:1",), topics=("md.>",), silence_ms=SILENCE_MS)
     subscriber = Subscriber(config, SystemRandomness(), Counters("party"))
     subscriber.handle(Begin(), 0)
@@ -30,7 +30,7 @@ def welcomed() -> Subscriber:
 
 
 @pytest.mark.parametrize("sign", [Ping(1), Pong(1, 2, 3)])
-def test_an_agent_that_has_nothing_to_say_is_not_left(sign: Ping | Pong) -> None:
+def test_an_idle_agent_is_not_left(sign: Ping | Pong) -> None:
     subscriber = welcomed()
     for elapsed_ms in range(0, 5 * SILENCE_MS, SILENCE_MS // 2):
         now_ns = elapsed_ms * NS_PER_MS
@@ -39,7 +39,7 @@ def test_an_agent_that_has_nothing_to_say_is_not_left(sign: Ping | Pong) -> None
     assert subscriber.link == LINK
 
 
-def test_an_agent_that_is_silent_is_left() -> None:
+def test_a_silent_agent_is_left() -> None:
     subscriber = welcomed()
     told = subscriber.handle(Tick(), SILENCE_MS * NS_PER_MS)
     assert [each.link for each in told if isinstance(each, Close)] == [LINK]
@@ -51,7 +51,7 @@ def test_a_ping_is_answered() -> None:
 
 
 @pytest.mark.spec("TREE-6")
-def test_who_has_nothing_left_is_told_that_it_is_over() -> None:
+def test_a_subscriber_without_further_agents_reports_the_end() -> None:
     subscriber = welcomed()
     says = Infostream("leaf")
     told = subscriber.handle(BlockReceived(LINK, 0, says.encode(Revoked(("md.a.>",), "not paid"), 1)), 0)
@@ -62,8 +62,8 @@ def test_who_has_nothing_left_is_told_that_it_is_over() -> None:
 
 
 @pytest.mark.spec("TREE-5")
-def test_an_agent_that_is_not_read_from_is_not_taken_for_silent() -> None:
-    """Neither the one in use nor the one that is to be the next: the application is behind, not they."""
+def test_an_agent_whose_link_is_not_read_does_not_time_out() -> None:
+    """Neither the link in use nor the next one: the application is behind, not the agent."""
     subscriber = welcomed()
     subscriber.handle(BlockReceived(LINK, 0, Infostream("leaf").encode(MoveTo("other:1", "busy"), 1)), 0)
     subscriber.handle(Connected(2, LINK + 1), 0)
@@ -81,6 +81,6 @@ def test_an_agent_that_is_not_read_from_is_not_taken_for_silent() -> None:
     assert subscriber.link == LINK + 1
 
 
-def test_too_many_topics_are_refused_before_anything_is_connected() -> None:
+def test_too_many_topics_are_refused_before_connecting() -> None:
     with pytest.raises(LimitError, match="4,097 topics; the limit is 4,096"):
         open_stream("nowhere:1", *(f"md.{number}" for number in range(4_097)))

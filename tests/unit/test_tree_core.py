@@ -1,4 +1,4 @@
-"""A distribution agent's core: the branches of messages; connecting, catching up and moving of children."""
+"""A distribution agent's core: forwarding; connecting, catch-up and moves of children."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def session_of(stage: Stage, name: str) -> Session:
 
 
 @pytest.mark.spec("TREE-1")
-def test_messages_go_down_only_the_branches_that_want_them() -> None:
+def test_messages_go_only_to_branches_with_an_interest() -> None:
     stage = Stage()
     above, below, other = stage.agent("above"), stage.agent("below", "above"), stage.agent("other")
     reader = stage.subscriber("reader", "below", topic="a")
@@ -34,7 +34,7 @@ def test_messages_go_down_only_the_branches_that_want_them() -> None:
 
 
 @pytest.mark.spec("TREE-1")
-def test_a_message_of_no_stream_is_refused_unless_streams_are_made_on_use() -> None:
+def test_a_message_of_an_unknown_stream_is_refused_unless_streams_are_created_on_use() -> None:
     stage = Stage()
     stage.up()
     publisher = stage.publishers[0]
@@ -57,7 +57,7 @@ def test_conditions_are_applied_at_the_root() -> None:
 
 
 @pytest.mark.spec("TREE-2")
-def test_what_one_want_covers_is_not_asked_for_twice() -> None:
+def test_a_topic_covered_by_another_interest_is_not_requested_twice() -> None:
     stage = Stage()
     above = stage.agent("above")
     stage.subscriber("wide", "above", topic="*")
@@ -65,13 +65,13 @@ def test_what_one_want_covers_is_not_asked_for_twice() -> None:
     stage.up()
     stage.publish(5, "a", level=60)
     stage.wait(1_500)
-    feed = above.agent.upstream.feed(1)
-    assert [want.topics for want in feed.coverage] == [("s1.>",)]
+    legs = above.agent.upstream.legs_of(1)
+    assert [want.topics for want in legs.coverage] == [("s1.>",)]
     stage.judge()
 
 
 @pytest.mark.spec("TREE-3")
-def test_a_subscriber_that_speaks_on_the_infostream_is_put_out() -> None:
+def test_a_subscriber_that_sends_on_the_infostream_is_disconnected() -> None:
     stage = Stage()
     leaf = stage.agent("leaf")
     reader, neighbour = stage.subscriber("reader", "leaf"), stage.subscriber("neighbour", "leaf")
@@ -89,7 +89,7 @@ def test_a_subscriber_that_speaks_on_the_infostream_is_put_out() -> None:
 
 
 @pytest.mark.spec("TREE-3")
-def test_an_agent_that_speaks_in_anothers_name_is_put_out() -> None:
+def test_an_agent_that_sends_under_a_false_name_is_disconnected() -> None:
     stage = Stage()
     child = stage.agent("child")
     stage.up()
@@ -102,7 +102,7 @@ def test_an_agent_that_speaks_in_anothers_name_is_put_out() -> None:
 
 
 @pytest.mark.spec("TREE-3", "TREE-7")
-def test_what_a_child_does_is_in_its_table() -> None:
+def test_the_actions_of_a_child_are_in_its_table() -> None:
     stage = Stage()
     for name in ("one", "two"):
         stage.agent(name)
@@ -121,7 +121,7 @@ def test_what_a_child_does_is_in_its_table() -> None:
 
 
 @pytest.mark.spec("TREE-4")
-def test_children_of_a_lost_parent_go_to_their_alternate_and_grandchildren_do_nothing() -> None:
+def test_children_of_a_lost_parent_go_to_their_alternate_and_grandchildren_stay() -> None:
     stage = Stage(reactions=("alternate", "wait"))
     middle, spare = stage.agent("middle"), stage.agent("spare")
     child = stage.agent("child", "middle", alternates=(stage.place_of("spare"),))
@@ -157,7 +157,7 @@ def test_a_child_can_go_to_a_sibling_of_the_lost_one() -> None:
 
 
 @pytest.mark.spec("TREE-4")
-def test_agents_that_name_each_other_as_parents_make_no_cycle() -> None:
+def test_agents_that_name_each_other_as_parents_form_no_cycle() -> None:
     stage = Stage(reactions=("alternate", "parent"))
     one = stage.agent("one", "root", alternates=(stage.place_of("two"),))
     two = stage.agent("two", "one", alternates=(stage.place_of("one"),))
@@ -176,7 +176,7 @@ def test_agents_that_name_each_other_as_parents_make_no_cycle() -> None:
 
 @pytest.mark.spec("TREE-5")
 @pytest.mark.parametrize("padding", [0, 6_000], ids=["from history", "from the journal"])
-def test_a_child_that_comes_back_gets_what_it_missed_then_what_comes(padding: int) -> None:
+def test_a_child_that_returns_gets_the_missed_messages_first(padding: int) -> None:
     stage = Stage()
     stage.agent("one")
     stage.agent("two")
@@ -214,7 +214,7 @@ def test_a_subscription_can_begin_in_the_past() -> None:
 
 
 @pytest.mark.spec("TREE-5")
-def test_what_is_kept_nowhere_is_told() -> None:
+def test_messages_that_are_not_kept_are_reported() -> None:
     stage = Stage()
     stage.agent("leaf")
     reader = stage.subscriber("reader", "leaf")
@@ -233,7 +233,7 @@ def test_what_is_kept_nowhere_is_told() -> None:
 
 
 @pytest.mark.spec("TREE-6")
-def test_who_loses_authority_is_told_and_gets_no_more_and_nobody_else_notices() -> None:
+def test_a_subscriber_that_loses_a_right_is_notified_and_others_are_not_affected() -> None:
     stage = Stage()
     leaf = stage.agent("leaf")
     loser, other = stage.subscriber("loser", "leaf"), stage.subscriber("other", "leaf")
@@ -252,7 +252,7 @@ def test_who_loses_authority_is_told_and_gets_no_more_and_nobody_else_notices() 
 
 
 @pytest.mark.spec("TREE-7")
-def test_a_move_and_the_way_back_lose_and_repeat_nothing() -> None:
+def test_a_move_and_the_way_back_neither_lose_nor_repeat_messages() -> None:
     stage = Stage()
     home, guest_house = stage.agent("home"), stage.agent("guests")
     child = stage.agent("child", "home")
@@ -277,7 +277,7 @@ def test_a_move_and_the_way_back_lose_and_repeat_nothing() -> None:
 
 
 @pytest.mark.spec("TREE-7")
-def test_a_busy_agent_sends_children_away_and_takes_them_back() -> None:
+def test_a_busy_agent_redirects_children_and_takes_them_back() -> None:
     stage = Stage(balance=60)
     busy, idle = stage.agent("busy"), stage.agent("idle")
     reader = stage.subscriber("reader", "busy")
@@ -297,7 +297,7 @@ def test_a_busy_agent_sends_children_away_and_takes_them_back() -> None:
 
 
 @pytest.mark.spec("TREE-7")
-def test_siblings_hear_of_a_load_that_has_changed_by_much() -> None:
+def test_siblings_learn_of_a_large_change_in_load() -> None:
     stage = Stage()
     one, two = stage.agent("one"), stage.agent("two")
     stage.up()
@@ -311,7 +311,7 @@ def test_siblings_hear_of_a_load_that_has_changed_by_much() -> None:
 
 
 @pytest.mark.spec("TREE-8")
-def test_peers_bring_what_the_parent_does_not_and_nothing_goes_round() -> None:
+def test_peers_supply_streams_that_the_parent_lacks_without_loops() -> None:
     stage = Stage(reactions=("wait",))
     one, two = stage.agent("one"), stage.agent("two", peers=(stage.place_of("one"),))
     readers = [stage.subscriber("r1", "one"), stage.subscriber("r2", "two")]
@@ -329,7 +329,7 @@ def test_peers_bring_what_the_parent_does_not_and_nothing_goes_round() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_a_child_that_does_not_read_slows_nobody_and_catches_up() -> None:
+def test_a_child_that_does_not_read_slows_no_other_and_catches_up() -> None:
     stage = Stage(queue_packets=16)
     leaf = stage.agent("leaf")
     stalled, brisk = stage.subscriber("stalled", "leaf"), stage.subscriber("brisk", "leaf")
@@ -350,7 +350,7 @@ def test_a_child_that_does_not_read_slows_nobody_and_catches_up() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_the_class_decides_what_becomes_of_a_slow_child() -> None:
+def test_the_class_decides_the_treatment_of_a_slow_child() -> None:
     stage = Stage(queue_packets=300)
     leaf = stage.agent("leaf")
     newest, cut = (
@@ -371,14 +371,14 @@ def test_the_class_decides_what_becomes_of_a_slow_child() -> None:
     assert len(stage.got(newest)) < 900
     assert stage.stories.stories["newest", STREAM].conflated == 900 - len(stage.got(newest))
     assert leaf.counters["messages_conflated"] == 900 - len(stage.got(newest))
-    assert leaf.counters["messages_lost"] == 0  # it is what the class asks for
+    assert leaf.counters["messages_lost"] == 0  # the class requires it
     assert stage.got(cut) == list(range(1, 901))
     stage.judge()
 
 
 @pytest.mark.spec("TREE-11")
 @pytest.mark.parametrize("replicate", ["synchronous", "asynchronous"])
-def test_publishers_and_agents_go_over_to_the_standby(replicate: str) -> None:
+def test_publishers_and_agents_move_to_the_standby(replicate: str) -> None:
     stage = Stage(standby=True, replicate=replicate, promotes_by_hand=True)
     agent = stage.agent("agent", alternates=(stage.place_of("standby"),))
     reader = stage.subscriber("reader", "agent")
@@ -406,8 +406,8 @@ def test_publishers_and_agents_go_over_to_the_standby(replicate: str) -> None:
 
 @pytest.mark.spec("TREE-11")
 @pytest.mark.parametrize("trouble", ["crash", "stall"])
-def test_a_root_that_goes_on_without_its_standby_says_so(trouble: str) -> None:
-    """Synchronous means that a message is kept twice: one that is not is acknowledged as degraded."""
+def test_a_root_without_its_standby_reports_it(trouble: str) -> None:
+    """Synchronous means that a message is stored twice: otherwise it is acknowledged as degraded."""
     stage = Stage(standby=True, replicate="synchronous").up()
     root, standby, publisher = stage.root, stage.standby, stage.publishers[0]
     assert standby is not None
@@ -433,13 +433,13 @@ def test_a_root_that_goes_on_without_its_standby_says_so(trouble: str) -> None:
     stage.wait(1_500)
     assert root.agent.sequencer.is_degraded
     assert root.counters["messages_degraded"] == 3
-    assert publisher.acknowledged == 6, "publishers do not wait for ever"
+    assert publisher.acknowledged == 6, "publishers do not wait forever"
     assert all(told)
     told.clear()
     if trouble == "crash":
         standby.start()
     stage.wait(3_000)
-    assert not root.agent.sequencer.is_degraded, "it is back, and has everything"
+    assert not root.agent.sequencer.is_degraded, "the standby is back, and has everything"
     stage.publish(2)
     assert root.counters["messages_degraded"] == 3
     assert publisher.acknowledged == 8
@@ -450,11 +450,11 @@ def test_a_root_that_goes_on_without_its_standby_says_so(trouble: str) -> None:
 @pytest.mark.spec("TREE-11")
 @pytest.mark.parametrize("is_late", [False, True])
 def test_publisher_ids_belong_to_their_clients_after_a_takeover(is_late: bool) -> None:
-    """Whoever comes first to the new root does not get the id of another client."""
+    """A new client of the new root does not get the publisher id of another client."""
     stage = Stage(standby=True, replicate="asynchronous", promotes_by_hand=True).up()
     standby = stage.standby
     assert standby is not None
-    if is_late:  # it hears of publishers that came before it
+    if is_late:  # it learns of the publishers before it
         standby.crash()
         stage.publish(3)
         standby.start()
@@ -471,7 +471,7 @@ def test_publisher_ids_belong_to_their_clients_after_a_takeover(is_late: bool) -
 
 
 @pytest.mark.spec("TREE-11")
-def test_a_standby_whose_root_is_gone_takes_over_by_its_table() -> None:
+def test_a_standby_without_a_root_takes_over_by_its_table() -> None:
     stage = Stage(standby=True, replicate="synchronous")
     stage.agent("agent", alternates=(stage.place_of("standby"),))
     stage.up()
@@ -486,7 +486,7 @@ def test_a_standby_whose_root_is_gone_takes_over_by_its_table() -> None:
     assert len(stage.truth(STREAM)) == 6
 
 
-def test_an_agent_that_may_not_or_is_above_or_of_another_tree_is_refused() -> None:
+def test_an_agent_without_rights_above_this_one_or_of_another_tree_is_refused() -> None:
     stage = Stage()
     stage.agent("strict", agents=("friend",))
     stranger = stage.agent("stranger", "strict")
@@ -501,9 +501,9 @@ def test_an_agent_that_may_not_or_is_above_or_of_another_tree_is_refused() -> No
 
 
 @pytest.mark.spec("TREE-4", "TREE-7")
-def test_an_agent_whose_home_is_below_it_returns_to_the_parent_that_it_lost() -> None:
+def test_an_agent_whose_home_is_below_it_returns_to_its_lost_parent() -> None:
     stage = Stage(reactions=("alternate",))
-    patient = BackoffConfig(max_ms=5_000)  # it waits longer for its parent than the outage takes
+    patient = BackoffConfig(max_ms=5_000)  # the wait for its parent is longer than the outage
     home, other = stage.agent("home", backoff=patient), stage.agent("other")
     child = stage.agent("child", "home")
     stage.up()
@@ -527,7 +527,7 @@ def test_an_agent_whose_home_is_below_it_returns_to_the_parent_that_it_lost() ->
 @pytest.mark.spec("TREE-4")
 @pytest.mark.parametrize("above", ["first", "between"])
 def test_agents_below_one_another_do_not_wait_for_each_other(above: str) -> None:
-    """`first` lost its parent for good, and its home is below `second`, which waits for `first`, or for an agent
+    """`first` lost its parent permanently, and its home is below `second`, which waits for `first`, or for an agent
     between the two."""
     stage = Stage(reactions=("wait",), unrooted=("wait",))
     other, second, home = stage.agent("other"), stage.agent("second"), stage.agent("home", "second")
@@ -551,8 +551,8 @@ def test_agents_below_one_another_do_not_wait_for_each_other(above: str) -> None
 
 
 @pytest.mark.spec("TREE-2", "TREE-10")
-def test_an_agent_that_was_too_slow_misses_nothing_while_it_asks_for_the_past() -> None:
-    """The agent was taken out of live, and does not know it yet when it asks for the past on behalf of a child."""
+def test_a_slow_agent_misses_nothing_while_it_requests_the_past() -> None:
+    """The agent was moved out of live, and does not know that yet when it requests the past on behalf of a child."""
     stage = Stage(queue_packets=16)
     middle, leaf = stage.agent("middle"), stage.agent("leaf", "middle")
     stage.subscriber("first", "middle")
@@ -577,8 +577,8 @@ def test_an_agent_that_was_too_slow_misses_nothing_while_it_asks_for_the_past() 
 
 
 @pytest.mark.spec("TREE-4", "TREE-6")
-def test_a_subscriber_that_goes_to_an_agent_behind_it_is_told_what_is_no_longer_in_the_stream() -> None:
-    """The root loses the end of its journal: the reader has it, but its next agent never had."""
+def test_a_subscriber_that_moves_to_an_agent_behind_it_learns_which_messages_are_no_longer_in_the_stream() -> None:
+    """The root loses the end of its journal: the subscriber has those messages, its next agent does not."""
     stage = Stage(persist="written")
     ahead = stage.agent("ahead")
     stage.agent("between")
@@ -596,7 +596,7 @@ def test_a_subscriber_that_goes_to_an_agent_behind_it_is_told_what_is_no_longer_
     ahead.crash()
     stage.root.start()
     stage.wait(500)
-    stage.publish(20)  # of a term that `behind` is not told of
+    stage.publish(20)  # of a term that `behind` does not know
     stage.root.crash()
     stage.root.start()
     stage.network.mend("root", "between")

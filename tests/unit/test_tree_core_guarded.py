@@ -53,7 +53,7 @@ def refusals(root: RootCore, link: int) -> list[str]:
         ("agent", "tree", "stranger", "not-allowed"),
     ],
 )
-def test_only_agents_of_the_tree_put_a_root_out(role: str, tree: str, name: str, code: str) -> None:
+def test_only_agents_of_the_tree_can_fence_a_root(role: str, tree: str, name: str, code: str) -> None:
     root = RootCore(agents=("a",))
     root.arrive(1, "reader")
     root.arrive(2, name, role, tree=tree, publisher_id=5 if role == "publisher" else 0, term=TERM_MAX)
@@ -63,7 +63,7 @@ def test_only_agents_of_the_tree_put_a_root_out(role: str, tree: str, name: str,
 
 
 @pytest.mark.spec("TREE-11")
-def test_an_agent_that_knows_a_newer_term_puts_a_root_out() -> None:
+def test_an_agent_with_a_newer_term_fences_a_root() -> None:
     root = RootCore(agents=("a",))
     root.arrive(1, "reader")
     root.arrive(2, "a", "agent", term=TERM_MAX)
@@ -72,7 +72,7 @@ def test_an_agent_that_knows_a_newer_term_puts_a_root_out() -> None:
 
 
 @pytest.mark.parametrize(("tree", "role"), [("another", "root"), ("tree", "fenced")])
-def test_the_welcome_of_another_tree_says_nothing_about_terms(tree: str, role: str) -> None:
+def test_the_welcome_of_another_tree_has_no_effect_on_terms(tree: str, role: str) -> None:
     root = RootCore(standby="there:1")
     root.handle(Connected(1, 9, "there"))
     root.receive(9, Welcome("there", tree, TERM_MAX, ("there",), True))
@@ -81,14 +81,14 @@ def test_the_welcome_of_another_tree_says_nothing_about_terms(tree: str, role: s
 
 
 @pytest.mark.spec("TREE-5")
-def test_a_position_beyond_the_end_is_the_end_and_harms_nobody() -> None:
+def test_a_position_beyond_the_end_means_the_end_and_harms_no_other() -> None:
     stage = Stage()
     leaf = stage.agent("leaf")
     lost = stage.subscriber("lost", "leaf", begin=Position("sequence", 1_000_000))
     at_root = stage.subscriber("at_root", "root", begin=Position("sequence", 1_000_000))
     stage.up()
     stage.wait(300)
-    assert set(leaf.agent.upstream.feed(1).coverage.values()) == {0}
+    assert set(leaf.agent.upstream.legs_of(1).coverage.values()) == {0}
     other = stage.subscriber("other", "leaf")
     other.start()
     stage.wait(500)
@@ -100,7 +100,7 @@ def test_a_position_beyond_the_end_is_the_end_and_harms_nobody() -> None:
 
 
 @pytest.mark.spec("TREE-11")
-def test_a_standby_may_give_up_a_leg() -> None:
+def test_a_standby_may_close_a_leg() -> None:
     root = RootCore(replicate="synchronous")
     root.arrive(1, "p", "publisher", publisher_id=5)
     root.arrive(2, "spare", "standby")
@@ -109,11 +109,11 @@ def test_a_standby_may_give_up_a_leg() -> None:
     root.receive(2, Unsubscribe(1))
     root.publish(1, 5, 2)
     assert root.appended == [(1, 1), (2, 2)]
-    assert root.core.fanout.stream(1).last == 2  # nobody waits for it
+    assert root.core.fanout.stream(1).last == 2  # no publisher waits for it
 
 
-def test_what_fails_on_one_link_is_seen_to_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No input is known that does this; one that is not known must not do more."""
+def test_a_failure_on_one_link_is_handled_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No input is known that causes this failure; an unknown one must not do more harm."""
     root = RootCore()
     root.arrive(1, "bad")
     root.arrive(2, "good")
@@ -133,7 +133,7 @@ def test_what_fails_on_one_link_is_seen_to_on_the_others(monkeypatch: pytest.Mon
 
 
 @pytest.mark.spec("TREE-1")
-def test_a_publisher_too_many_uses_up_no_sequence() -> None:
+def test_a_publisher_beyond_the_limit_uses_up_no_sequence_number() -> None:
     root = RootCore(publishers_max=1)
     root.arrive(1, "one", "publisher", publisher_id=11)
     root.arrive(2, "two", "publisher", publisher_id=22)
@@ -146,7 +146,7 @@ def test_a_publisher_too_many_uses_up_no_sequence() -> None:
 
 
 @pytest.mark.spec("TREE-1")
-def test_publishers_that_are_long_away_make_room() -> None:
+def test_publishers_without_activity_are_evicted() -> None:
     root = RootCore(publishers_max=2)
     for link, publisher_id in enumerate((11, 22, 33), start=1):
         root.arrive(link, f"p{publisher_id}", "publisher", publisher_id=publisher_id)
@@ -154,16 +154,16 @@ def test_publishers_that_are_long_away_make_room() -> None:
     root.publish(2, 22, 1)
     root.handle(LinkClosed(2))
     root.publish(3, 33, 1)
-    assert root.closed == {3}  # nobody was away for long
+    assert root.closed == {3}  # none was inactive for long
     root.now_ns += FORGOTTEN_AFTER_NS
     root.arrive(4, "p44", "publisher", publisher_id=44)
     root.publish(4, 44, 1)
     assert list(root.core.sequencer.replica.publishers.through) == [11, 44]
-    root.publish(1, 11, 2)  # it published longest ago of all, and is still there
+    root.publish(1, 11, 2)  # it published first, and is still there
     assert root.appended == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
-def test_a_standby_remembers_no_more_publishers_than_its_root() -> None:
+def test_a_standby_keeps_no_more_publishers_than_its_root() -> None:
     marks = PublisherPositions({1: 10, 2: 20})
     marks.note_numbers(1, [11])
     marks.note_numbers(3, [1])
@@ -172,7 +172,7 @@ def test_a_standby_remembers_no_more_publishers_than_its_root() -> None:
 
 
 @pytest.mark.spec("TREE-5")
-def test_a_root_does_not_cut_its_journal_over_a_hole(tmp_path: Path) -> None:
+def test_a_root_does_not_truncate_its_journal_at_a_hole(tmp_path: Path) -> None:
     streams = [StreamConfig(name="s", topics=("s.>",))]
     store = StreamStore.open(tmp_path, "tree", streams, JournalConfig(), Counters("tree"), tail_half_size=131_072)
     sizes, offsets = numpy.array([4], numpy.uint32), numpy.array([0], numpy.uint32)
@@ -184,7 +184,7 @@ def test_a_root_does_not_cut_its_journal_over_a_hole(tmp_path: Path) -> None:
             store.append(1, b"test", offsets, sizes, 1, first=3)
         assert store.recovered()[0].last == 1
         store.begin_term(2, is_root=False)
-        store.append(1, b"test", offsets, sizes, 1, first=3)  # a standby begins with what there is
+        store.append(1, b"test", offsets, sizes, 1, first=3)  # a standby begins with the existing messages
         assert store.recovered()[0].last == 3
     finally:
         store.close()
@@ -194,10 +194,10 @@ GRANTS = tuple(Grant(pattern=f"s.some.longer.topic.{each}.>", action="receive") 
 
 
 @pytest.mark.spec("TREE-6")
-def test_wants_that_become_too_many_words_by_what_is_granted_are_refused() -> None:
+def test_interests_that_exceed_a_message_after_narrowing_to_the_grants_are_refused() -> None:
     root = RootCore()
     root.arrive(1, "reader", grants=GRANTS)
-    root.receive(1, Subscribe(1, "s", (Want((">",)),) * 4_000, OLDEST))  # the same again and again is no more
+    root.receive(1, Subscribe(1, "s", (Want((">",)),) * 4_000, OLDEST))  # repetitions do not add up
     different = tuple(Want((">",), f"level >= {each}") for each in range(4_000))
     root.receive(1, Subscribe(2, "s", different, OLDEST))
     assert root.closed == set()
@@ -205,7 +205,7 @@ def test_wants_that_become_too_many_words_by_what_is_granted_are_refused() -> No
     assert [len(each.wants) for each in root.core.children[1].legs.values()] == [1]
 
 
-def test_a_link_to_which_too_much_would_have_to_be_said_ends() -> None:
+def test_a_link_with_too_much_to_send_ends() -> None:
     root = RootCore()
     root.arrive(1, "reader")
     root.core.outbox.send(1, Held(1, 1, 0, 1, False, (Want(("s." + "x" * 2_000,) * 4_000),)))
@@ -214,7 +214,7 @@ def test_a_link_to_which_too_much_would_have_to_be_said_ends() -> None:
 
 
 @pytest.mark.spec("TREE-2")
-def test_what_is_too_much_to_ask_for_becomes_the_whole_stream() -> None:
+def test_too_many_interests_become_the_whole_stream() -> None:
     whole = Want(("s.>",))
     wants = [Want((f"s.a{each}.x",)) for each in range(40)]
     assert set(aggregated(wants, Coverage(dict.fromkeys(wants, 1)), whole, 64)) == set(wants)
@@ -224,7 +224,7 @@ def test_what_is_too_much_to_ask_for_becomes_the_whole_stream() -> None:
 
 
 @pytest.mark.spec("TREE-2", "TREE-5")
-def test_an_agent_that_is_asked_for_too_much_has_the_whole_stream_and_nobody_misses_anything() -> None:
+def test_an_agent_with_too_many_interests_below_gets_the_whole_stream_and_no_subscriber_misses_messages() -> None:
     stage = Stage()
     leaf = stage.agent("leaf", legs_max=4)
     stage.up()
@@ -237,13 +237,13 @@ def test_an_agent_that_is_asked_for_too_much_has_the_whole_stream_and_nobody_mis
         for each in topics:
             stage.publish(1, each)
         stage.wait(1_500)
-    feed = leaf.agent.upstream.feed(1)
+    feed = leaf.agent.upstream.legs_of(1)
     assert [want.topics for want in feed.coverage] == [leg.wants[0].topics for leg in feed.legs.values()] == [(">",)]
     assert [len(stage.got(each)) for each in readers] == [7, 6, 5, 4, 3, 2, 1]
     stage.judge()
 
 
-def test_an_id_of_a_publisher_stays_with_the_client_that_has_published_with_it(tmp_path: Path) -> None:
+def test_a_publisher_id_stays_with_its_client(tmp_path: Path) -> None:
     root = RootCore()
     root.arrive(1, "a", "publisher", publisher_id=5, subject="alice")
     root.arrive(2, "b", "publisher", publisher_id=6, subject="alice")
@@ -253,7 +253,7 @@ def test_an_id_of_a_publisher_stays_with_the_client_that_has_published_with_it(t
     root.arrive(3, "a", "publisher", publisher_id=5, subject="bob")
     assert refusals(root, 3) == ["publisher"]
     root.arrive(4, "b", "publisher", publisher_id=6, subject="bob")
-    assert refusals(root, 4) == [], "who has published nothing has taken nothing"
+    assert refusals(root, 4) == [], "a client that has not published owns no id"
     root.arrive(5, "elsewhere", "publisher", publisher_id=5, subject="alice")
     (welcome,) = [each for each in root.said(5) if isinstance(each, Welcome)]
     assert welcome.published_through == 2
@@ -264,14 +264,14 @@ def test_an_id_of_a_publisher_stays_with_the_client_that_has_published_with_it(t
     with_marks.note_publishers(marks)
     with_marks.close()
     again = StreamStore.open(tmp_path, "tree", config, JournalConfig(), Counters("journal"))
-    assert again.publishers.bearers == {5: "alice"}, "and outlives the process"
+    assert again.publishers.bearers == {5: "alice"}, "and survives a restart"
     again.close()
     marks.trim(0)
     assert marks.bearers == {}
 
 
 @pytest.mark.spec("TREE-5")
-def test_a_publisher_that_comes_again_is_not_told_that_what_waits_for_the_disk_is_kept() -> None:
+def test_messages_that_wait_for_the_disk_are_not_reported_as_stored_to_a_returning_publisher() -> None:
     root = RootCore()
     root.arrive(1, "p", "publisher", publisher_id=5)
     root.publish(1, 5, 1)
@@ -284,12 +284,12 @@ def test_a_publisher_that_comes_again_is_not_told_that_what_waits_for_the_disk_i
     root.publish(2, 5, 2, 3)
     assert not [each for each in root.said(2) if isinstance(each, Published)]
     root.handle(Appended(1, 3))
-    assert [each.through for each in root.said(2) if isinstance(each, Published)] == [3], "where it is now"
+    assert [each.through for each in root.said(2) if isinstance(each, Published)] == [3], "in its position"
     assert root.core.fanout.stream(1).last == 3, "and once"
 
 
 @pytest.mark.spec("TREE-11")
-def test_what_was_cut_off_does_not_come_back_from_the_tail(tmp_path: Path) -> None:
+def test_truncated_messages_do_not_return_from_the_tail(tmp_path: Path) -> None:
     def opened() -> StreamStore:
         streams = [StreamConfig(name="s", topics=("s.>",))]
         return StreamStore.open(tmp_path, "tree", streams, JournalConfig(), Counters("tree"), tail_half_size=131_072)
@@ -313,7 +313,7 @@ def test_what_was_cut_off_does_not_come_back_from_the_tail(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("size_max", "counts"), [(10_000, [6]), (100, [6]), (45, [2, 2, 2]), (1, [1] * 6)])
-def test_an_append_comes_in_parts_that_the_tail_has_room_for(size_max: int, counts: list[int]) -> None:
+def test_an_append_is_divided_into_parts_that_fit_into_the_tail(size_max: int, counts: list[int]) -> None:
     sizes = numpy.array([10, 20, 20, 15, 30, 5], numpy.uint32)
     offsets = (numpy.cumsum(sizes) - sizes).astype(numpy.uint32)
     packets = bytes(range(100))
@@ -327,8 +327,8 @@ def test_an_append_comes_in_parts_that_the_tail_has_room_for(size_max: int, coun
 
 @pytest.mark.spec("TREE-11")
 @pytest.mark.parametrize("published", [0, 5])
-def test_a_standby_that_has_caught_up_is_fed_before_anything_more_is_distributed(published: int) -> None:
-    """Whether its leg was live at once or by a portion: what comes live it would not keep."""
+def test_a_standby_that_has_caught_up_is_fed_before_further_messages_are_distributed(published: int) -> None:
+    """Whether its leg became live at once or after a portion: the standby would not store live messages."""
     root = RootCore(replicate="asynchronous")
     root.arrive(1, "source", "publisher", publisher_id=5)
     for number in range(1, published + 1):
@@ -341,6 +341,6 @@ def test_a_standby_that_has_caught_up_is_fed_before_anything_more_is_distributed
     root.publish(1, 5, published + 1)
     frames = root.core.fanout.take(2, 1 << 20)
     size = FRAME_LENGTH_SIZE + int.from_bytes(frames[:FRAME_LENGTH_SIZE], "little")
-    assert size == len(frames), "it comes once"
-    assert int.from_bytes(frames[BLOCK_LEG_AT : BLOCK_LEG_AT + 4], "little") == 1, "as the leg's, not live"
+    assert size == len(frames), "delivered once"
+    assert int.from_bytes(frames[BLOCK_LEG_AT : BLOCK_LEG_AT + 4], "little") == 1, "on the leg, not live"
     assert [decode(each).sequence for each in split_packets(frames[BLOCK_HEADER_SIZE:])] == [published + 1]

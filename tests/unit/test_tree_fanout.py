@@ -1,4 +1,4 @@
-"""Cases beyond the tests against the oracle: bounds, classes, terms, and frames that are invalid on a link."""
+"""Cases beyond the oracle tests: limits, classes, terms, and invalid frames of a link."""
 
 import pytest
 
@@ -11,7 +11,6 @@ from penstock.tree.core.kernel._frame import (
     BLOCK_HEADER_SIZE,
     BLOCK_SIZE_MAX,
     encode_block,
-    merge_packets,
     split_packets,
 )
 from penstock.tree.core.kernel._history import HISTORY_SIZE_MIN
@@ -54,7 +53,7 @@ def sequences(frames: bytes) -> list[int]:
     return found
 
 
-def test_a_run_of_packets_goes_out_as_it_came_in(fanout: Fanout) -> None:
+def test_a_run_of_packets_is_forwarded_unchanged(fanout: Fanout) -> None:
     fanout.open_leg(CHILD, 1, 1, ALL, is_live=True)
     frame = block(*(packet(number) for number in range(1, 40)))
     for at in range(len(frame)):
@@ -65,8 +64,8 @@ def test_a_run_of_packets_goes_out_as_it_came_in(fanout: Fanout) -> None:
     assert fanout.stream(1).accepted == 39
 
 
-def test_packets_on_both_sides_of_the_end_of_the_history_go_out_as_they_came_in() -> None:
-    """The packets fill the history exactly, so the places of the last and the first follow one another."""
+def test_packets_on_both_sides_of_the_end_of_the_history_are_forwarded_unchanged() -> None:
+    """The packets fill the history exactly, so the positions of the last and the first are adjacent."""
     sent = [packet(number, payload=bytes([number]) * 20_000) for number in range(1, 62)]
     fanout = opened(history_size=60 * len(sent[0]))
     fanout.open_leg(CHILD, 1, 1, ALL, is_live=True)
@@ -78,7 +77,7 @@ def test_packets_on_both_sides_of_the_end_of_the_history_go_out_as_they_came_in(
     assert fanout.take(CHILD, 1 << 20) == block(*sent[59:])
 
 
-def test_frames_are_no_longer_than_a_frame_may_be(fanout: Fanout) -> None:
+def test_frames_stay_below_the_frame_limit(fanout: Fanout) -> None:
     fanout.open_leg(CHILD, 1, 1, ALL, is_live=True)
     for number in range(1, 9):
         fanout.receive(PARENT, block(packet(number, payload=bytes(40_000))))
@@ -106,7 +105,7 @@ def test_expressions_are_matched_too(fanout: Fanout) -> None:
     assert sequences(fanout.take(CHILD, 1 << 20)) == [1, 3]
 
 
-def test_words_keep_their_place(fanout: Fanout) -> None:
+def test_control_messages_keep_their_position(fanout: Fanout) -> None:
     fanout.open_leg(CHILD, 1, 1, ALL, is_live=True)
     word = b"\x02\x00\x00\x00\x80\x81"
     fanout.receive(PARENT, block(packet(1)))
@@ -115,7 +114,7 @@ def test_words_keep_their_place(fanout: Fanout) -> None:
     assert fanout.take(CHILD, 1 << 20) == block(packet(1)) + word + block(packet(2))
 
 
-def test_words_are_bounded() -> None:
+def test_control_messages_are_bounded() -> None:
     fanout = opened(control_size_max=100)
     fanout.say(CHILD, bytes(60))
     with pytest.raises(LimitError):
@@ -125,7 +124,7 @@ def test_words_are_bounded() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_what_the_history_would_write_over_leaves_live() -> None:
+def test_a_leg_that_the_history_would_overwrite_leaves_live() -> None:
     fanout = opened(queue_packets_max=1_000_000)
     fanout.open_link(OTHER)
     fanout.open_leg(CHILD, 1, 1, ALL, is_live=True)
@@ -152,7 +151,7 @@ def test_what_the_history_would_write_over_leaves_live() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_a_conflating_child_gets_the_newest_in_order() -> None:
+def test_a_conflating_child_gets_the_newest_messages_in_order() -> None:
     fanout = opened()
     fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
     fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
@@ -169,7 +168,7 @@ def test_a_conflating_child_gets_the_newest_in_order() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_a_conflating_child_for_which_few_may_wait_gets_the_newest_and_stays_live() -> None:
+def test_a_conflating_child_with_a_small_queue_gets_the_newest_messages_and_stays_live() -> None:
     fanout = opened(queue_packets_max=5)
     fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
     fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
@@ -181,7 +180,7 @@ def test_a_conflating_child_for_which_few_may_wait_gets_the_newest_and_stays_liv
 
 
 @pytest.mark.spec("DAY-3", "TREE-10")
-def test_session_events_for_a_conflating_child_are_all_kept_in_order() -> None:
+def test_all_session_events_for_a_conflating_child_are_kept_in_order() -> None:
     fanout = opened(queue_packets_max=16)
     fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
     fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
@@ -194,7 +193,7 @@ def test_session_events_for_a_conflating_child_are_all_kept_in_order() -> None:
 
 
 @pytest.mark.spec("DAY-3", "TREE-10")
-def test_too_many_session_events_of_a_conflating_child_leave_live() -> None:
+def test_too_many_session_events_of_a_conflating_child_end_live_delivery() -> None:
     fanout = opened(queue_packets_max=16, topics_waiting_max=10)
     fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
     fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
@@ -203,7 +202,7 @@ def test_too_many_session_events_of_a_conflating_child_leave_live() -> None:
     assert fanout.notices() == [LeftLive(OTHER, 1, 0)]
 
 
-def test_what_is_said_to_a_conflating_child_comes_behind_what_waits() -> None:
+def test_control_messages_to_a_conflating_child_follow_waiting_data() -> None:
     fanout = opened()
     fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
     fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
@@ -218,7 +217,7 @@ def test_what_is_said_to_a_conflating_child_comes_behind_what_waits() -> None:
     assert sequences(behind) == [401]
 
 
-def test_too_many_topics_of_a_conflating_child_leave_live() -> None:
+def test_too_many_topics_of_a_conflating_child_end_live_delivery() -> None:
     fanout = opened(topics_waiting_max=10)
     fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
     fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
@@ -229,7 +228,7 @@ def test_too_many_topics_of_a_conflating_child_leave_live() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_a_child_of_the_class_that_is_cut_off() -> None:
+def test_a_child_of_the_disconnect_class() -> None:
     fanout = opened(queue_packets_max=5)
     fanout.open_link(OTHER, cls=LinkClass.DISCONNECT)
     fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
@@ -264,7 +263,7 @@ def test_a_newer_term_waits_for_the_core(fanout: Fanout) -> None:
     ]  # fmt: skip
 
 
-def test_what_is_of_no_use_is_dropped(fanout: Fanout) -> None:
+def test_useless_packets_are_dropped(fanout: Fanout) -> None:
     fanout.receive(PARENT, block(packet(1, stream=9), packet(1, tree_id=5), packet(1)))
     assert fanout.link(PARENT).dropped == 2
     assert fanout.stream(1).last == 1
@@ -291,7 +290,7 @@ def test_what_is_of_no_use_is_dropped(fanout: Fanout) -> None:
     ],
 )
 @pytest.mark.spec("TREE-3")
-def test_what_must_not_come_ends_the_link(fanout: Fanout, brings: int, frame: bytes, cause: Cause) -> None:
+def test_invalid_frames_end_the_link(fanout: Fanout, brings: int, frame: bytes, cause: Cause) -> None:
     fanout.open_link(OTHER, brings=brings)
     fanout.receive(OTHER, frame)
     (ended,) = fanout.notices()
@@ -304,7 +303,7 @@ def test_what_must_not_come_ends_the_link(fanout: Fanout, brings: int, frame: by
     assert fanout.take(OTHER, 100) == b"\x01\x00\x00\x00\x80"
 
 
-def test_what_is_for_the_core_comes_in_order(fanout: Fanout) -> None:
+def test_control_frames_reach_the_core_in_order(fanout: Fanout) -> None:
     fanout.open_link(OTHER, brings=Brings.PUBLISHED)
     fanout.receive(PARENT, b"\x01\x00\x00\x00\x80" + block(packet(7), leg=3) + b"\x02\x00\x00\x00\x81\x82")
     fanout.receive(OTHER, encode_block(packet(1), kind=2))
@@ -320,7 +319,7 @@ def test_what_is_for_the_core_comes_in_order(fanout: Fanout) -> None:
 
 
 @pytest.mark.spec("TREE-5")
-def test_live_packets_behind_a_portion_of_the_past_wait_for_it(fanout: Fanout) -> None:
+def test_live_packets_wait_for_the_portion_of_the_past_before_them(fanout: Fanout) -> None:
     fanout.open_leg(CHILD, 1, 1, ALL, is_live=True)
     fanout.receive(PARENT, block(packet(1), packet(2), leg=3) + block(packet(3)))
     fanout.receive(PARENT, block(packet(4)))
@@ -375,7 +374,7 @@ def test_streams_links_and_legs_are_opened_once_and_bounded() -> None:
     assert sequences(fanout.take(OTHER, 1 << 20)) == [1]
 
 
-def test_a_leg_that_changes(fanout: Fanout) -> None:
+def test_a_leg_can_change(fanout: Fanout) -> None:
     fanout.open_leg(CHILD, 1, 1, [(["md.a"], None)], is_live=True)
     fanout.receive(PARENT, block(packet(1, "md.a"), packet(2, "md.b")))
     assert fanout.change_leg(CHILD, 1, [(["md.b"], None)]) == 2
@@ -383,7 +382,7 @@ def test_a_leg_that_changes(fanout: Fanout) -> None:
     assert sequences(fanout.take(CHILD, 1 << 20)) == [1, 4]
 
 
-def test_a_stream_advances_by_what_nobody_wanted(fanout: Fanout) -> None:
+def test_a_stream_advances_past_messages_without_an_interest(fanout: Fanout) -> None:
     fanout.receive(PARENT, block(packet(1)))
     fanout.advance(1, 50)
     fanout.advance(1, 20)
@@ -394,7 +393,7 @@ def test_a_stream_advances_by_what_nobody_wanted(fanout: Fanout) -> None:
     assert (portion.through, portion.is_live) == (50, True)
 
 
-def test_a_stopped_link(fanout: Fanout) -> None:
+def test_a_stopped_link_is_not_read(fanout: Fanout) -> None:
     fanout.open_leg(CHILD, 1, 1, ALL, is_live=True)
     fanout.receive(PARENT, block(packet(1)))
     fanout.say(CHILD, b"\x01\x00\x00\x00\x80")
@@ -405,16 +404,7 @@ def test_a_stopped_link(fanout: Fanout) -> None:
     assert fanout.notices() == []
 
 
-def test_merged_packets() -> None:
-    first = [packet(number) for number in (1, 3, 4, 9)]
-    second = [packet(number) for number in (2, 3, 5, 9, 10)]
-    merged = merge_packets([b"".join(first), b"", b"".join(second)])
-    assert [decode(each).sequence for each in split_packets(merged)] == [1, 2, 3, 4, 5, 9, 10]
-    with pytest.raises(PacketError):
-        merge_packets([b"abc"])
-
-
-def test_blocks_are_cut_between_packets() -> None:
+def test_blocks_are_divided_between_packets() -> None:
     packets = b"".join(packet(number, payload=bytes(50_000)) for number in range(1, 6))
     frames = encode_block(packets, leg=7)
     assert sequences(frames) == [1, 2, 3, 4, 5]
@@ -425,7 +415,7 @@ def test_blocks_are_cut_between_packets() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_a_ping_does_not_keep_what_waits_for_a_conflating_child_from_being_conflated() -> None:
+def test_a_ping_does_not_end_conflation_of_waiting_messages() -> None:
     fanout = opened()
     fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
     fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)
@@ -440,7 +430,7 @@ def test_a_ping_does_not_keep_what_waits_for_a_conflating_child_from_being_confl
 
 
 @pytest.mark.spec("TREE-10")
-def test_what_a_conflating_child_is_told_in_order_does_not_let_without_bound_wait() -> None:
+def test_ordered_messages_for_a_conflating_child_do_not_let_its_queue_grow_without_limit() -> None:
     fanout = opened(queue_packets_max=100, topics_waiting_max=100)
     fanout.open_link(OTHER, cls=LinkClass.CONFLATING)
     fanout.open_leg(OTHER, 1, 1, ALL, is_live=True)

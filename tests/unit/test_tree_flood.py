@@ -1,4 +1,4 @@
-"""A party that sends too many control frames waits for its turn; other parties do not wait."""
+"""A party that sends too many control frames is paused; other parties are not."""
 
 import pytest
 
@@ -38,13 +38,13 @@ def numbers(fanout: Fanout, link: int, count_max: int = 65_536) -> list[int]:
 
 
 @pytest.mark.spec("TREE-10")
-def test_a_link_waits_after_so_many_control_frames_and_goes_on_in_order() -> None:
+def test_a_link_is_paused_after_too_many_control_frames_and_continues_in_order() -> None:
     fanout = opened()
     assert not fanout.receive(FLOOD, b"".join(map(word, range(1_000))))
-    assert not fanout.receive(FLOOD, b"".join(map(word, range(1_000, 1_010)))), "what comes meanwhile is kept"
+    assert not fanout.receive(FLOOD, b"".join(map(word, range(1_000, 1_010)))), "frames in between are kept"
     assert fanout.receive(OTHER, word(7))
     assert numbers(fanout, OTHER) == [7]
-    assert fanout.notices() == [], "nothing more before it is released"
+    assert fanout.notices() == [], "nothing more before the release"
     seen = NOTED_MAX
     while fanout.release_held():
         found = numbers(fanout, FLOOD)
@@ -53,11 +53,11 @@ def test_a_link_waits_after_so_many_control_frames_and_goes_on_in_order() -> Non
         seen += len(found)
     assert seen == 1_010
     assert fanout.is_taking(FLOOD)
-    assert set(fanout.ready()) == {FLOOD}, "who reads for it is told"
+    assert set(fanout.ready()) == {FLOOD}, "its reader is notified"
 
 
 @pytest.mark.spec("TREE-10")
-def test_what_was_not_seen_yet_is_not_added_to() -> None:
+def test_unread_frames_do_not_accumulate() -> None:
     fanout = opened()
     fanout.receive(FLOOD, b"".join(map(word, range(1_000))))
     assert numbers(fanout, FLOOD, 100) == list(range(100))
@@ -66,7 +66,7 @@ def test_what_was_not_seen_yet_is_not_added_to() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_long_frames_make_a_link_wait_earlier() -> None:
+def test_long_frames_pause_a_link_earlier() -> None:
     fanout = opened()
     fanout.receive(FLOOD, b"".join(word(number, 40_000) for number in range(10)))
     assert numbers(fanout, FLOOD) == [0, 1]
@@ -75,7 +75,7 @@ def test_long_frames_make_a_link_wait_earlier() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_the_infostream_of_an_agent_is_bounded_likewise() -> None:
+def test_the_infostream_of_an_agent_is_limited_likewise() -> None:
     fanout = opened(Brings.INFO)
     said = Infostream("a")
     fanout.receive(FLOOD, b"".join(block(said.encode(Load("a", 5), 1)) for _ in range(1_000)))
@@ -84,7 +84,7 @@ def test_the_infostream_of_an_agent_is_bounded_likewise() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_who_goes_on_sending_to_a_link_that_waits_is_put_out() -> None:
+def test_a_party_that_keeps_sending_to_a_paused_link_is_disconnected() -> None:
     fanout = opened()
     fanout.receive(FLOOD, b"".join(map(word, range(300))))
     megabyte = bytes(1024 * 1024)
@@ -96,7 +96,7 @@ def test_who_goes_on_sending_to_a_link_that_waits_is_put_out() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_the_lane_reads_no_more_from_a_link_that_waits() -> None:
+def test_the_lane_stops_reading_a_paused_link() -> None:
     with rig() as each:
         flooding, other = each.connect(FLOOD), each.connect(OTHER)
         flooding.setblocking(False)
@@ -115,7 +115,7 @@ def test_the_lane_reads_no_more_from_a_link_that_waits() -> None:
 
 
 @pytest.mark.spec("TREE-10")
-def test_timers_and_others_have_their_turn_while_one_child_floods() -> None:
+def test_timers_and_other_links_have_their_turn_during_a_flood_of_one_child() -> None:
     root = RootCore(heartbeat_ms=10, silence_ms=100)
     root.arrive(FLOOD, "flood")
     root.arrive(OTHER, "other")

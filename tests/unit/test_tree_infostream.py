@@ -54,7 +54,7 @@ SAID: list[Info] = [
 
 
 @pytest.mark.spec("TREE-3")
-def test_every_kind_comes_back_and_is_numbered() -> None:
+def test_every_kind_is_decoded_unchanged_and_numbered() -> None:
     stream = Infostream("leaf")
     heard = [decode_info(stream.encode(each)) for each in SAID]
     assert [each.info for each in heard] == SAID
@@ -63,7 +63,7 @@ def test_every_kind_comes_back_and_is_numbered() -> None:
     assert {type(each) for each in SAID} == set(KINDS)
 
 
-def test_what_is_damaged_or_unknown_says_nothing() -> None:
+def test_damaged_or_unknown_messages_are_ignored() -> None:
     packet = Infostream("leaf").encode(Siblings((Neighbour("x", "h:1", 3),)))
     for size in range(len(packet)):
         with pytest.raises(PacketError):
@@ -80,7 +80,7 @@ def test_what_is_damaged_or_unknown_says_nothing() -> None:
             decode_info(packet)
 
 
-def test_an_agent_that_is_none_is_not_believed() -> None:
+def test_an_invalid_agent_description_is_ignored() -> None:
     model = shipped("tree_agents")
     packer = Packer(7, 0, 1, packet_size_max=4_096)
     packer.add("infostream.siblings", bytes(model.new(agents="x,h:1")), model_id=model.id, model_version=1)
@@ -88,7 +88,7 @@ def test_an_agent_that_is_none_is_not_believed() -> None:
         decode_info(packer.flush() or b"")
 
 
-def test_a_long_list_is_several_messages() -> None:
+def test_a_long_list_is_divided_into_several_messages() -> None:
     topics = tuple(f"md.{number:04}.>" for number in range(300))
     parts = portions(topics)
     assert tuple(topic for part in parts for topic in part) == topics

@@ -32,7 +32,7 @@ def tail() -> TailMemory:
 
 @pytest.fixture
 def root(tail: TailMemory) -> RootCore:
-    """With a publisher that has published its first message: that is Python's to judge."""
+    """A root with a publisher that has published its first message, which Python always handles."""
     return with_publisher(RootCore(tail))
 
 
@@ -49,12 +49,12 @@ def block(*numbers: int, publisher_id: int = PUBLISHER, topic: str = "s.a", payl
 
 
 def send(root: RootCore, data: bytes, link: int = LINK) -> None:
-    """Without the core hearing of it."""
+    """Publish without the core."""
     root.core.fanout.receive(link, data, root.now_ns)
 
 
 def last(root: RootCore) -> int:
-    """What is distributed."""
+    """The distributed packets."""
     return root.core.streams.last(1)
 
 
@@ -66,7 +66,7 @@ def by_the_intake(instructions: list[Instruction]) -> list[bool]:
 def test_messages_are_distributed_at_once_and_acknowledged_when_the_journal_has_them(root: RootCore) -> None:
     root.is_disk_quick = False
     send(root, block(2, 3))
-    assert last(root) == 3, "before the core has heard of them"
+    assert last(root) == 3, "before the core processes them"
     instructions = root.handle(Noticed())
     assert by_the_intake(instructions) == [True]
     assert root.appended == [(1, 1), (2, 3)]
@@ -83,19 +83,19 @@ def hurried(*numbers: int) -> bytes:
 
 
 @pytest.mark.spec("TREE-1", "TREE-5")
-def test_a_publisher_that_asks_is_acknowledged_when_the_tail_has_its_messages(root: RootCore) -> None:
+def test_a_publisher_that_requests_it_is_acknowledged_when_the_tail_has_its_messages(root: RootCore) -> None:
     root.is_disk_quick = False
     send(root, hurried(2, 3))
-    assert root.said(LINK) == [Published(3)], "before the core has heard of them"
+    assert root.said(LINK) == [Published(3)], "before the core processes them"
     send(root, hurried())
-    assert root.said(LINK) == [], "nothing is new"
+    assert root.said(LINK) == [], "no new message"
     send(root, block(4))
-    assert root.said(LINK) == [], "it has not asked"
+    assert root.said(LINK) == [], "this publisher has not requested it"
     send(root, hurried())
     assert root.said(LINK) == [Published(4)]
 
 
-def test_what_the_intake_does_not_take_is_not_acknowledged_at_once(root: RootCore) -> None:
+def test_messages_that_the_intake_does_not_accept_are_not_acknowledged_at_once(root: RootCore) -> None:
     root.is_disk_quick = False
     send(root, hurried(2, 9))  # 9 is not the next number: Python decides
     assert root.said(LINK) == []
@@ -106,7 +106,7 @@ def test_what_the_intake_does_not_take_is_not_acknowledged_at_once(root: RootCor
     assert all(not isinstance(each, Published) or each.through <= 2 for each in root.said(LINK))
 
 
-def test_they_are_the_same_bytes_as_python_makes_of_them(root: RootCore) -> None:
+def test_the_packets_equal_those_that_python_builds(root: RootCore) -> None:
     numbering = Numbering(id_of(root.core.environment.config.tree), root.core.membership.term)
     numbering.open_stream(1, 1)
     topics = InterestTable()
@@ -120,7 +120,7 @@ def test_they_are_the_same_bytes_as_python_makes_of_them(root: RootCore) -> None
 
 
 @pytest.mark.spec("TREE-5")
-def test_what_is_distributed_outlives_the_process(tmp_path: Path) -> None:
+def test_distributed_messages_survive_the_process(tmp_path: Path) -> None:
     tail = Tail(tmp_path / "tail", HALF, lambda: None)
     root = with_publisher(RootCore(tail.memory))
     send(root, block(2, 3, 4))
@@ -131,7 +131,7 @@ def test_what_is_distributed_outlives_the_process(tmp_path: Path) -> None:
     tail.close()
 
 
-def test_messages_of_several_streams_go_to_the_journals_of_each(root: RootCore) -> None:
+def test_messages_of_several_streams_go_to_their_own_journals(root: RootCore) -> None:
     root.core.sequencer.define("t", ("t.>",))
     for number in range(2, 8):
         send(root, block(number, topic="t.a" if number % 2 else "s.a"))
@@ -152,7 +152,7 @@ def test_messages_of_several_streams_go_to_the_journals_of_each(root: RootCore) 
     ],
     ids=["number", "topic", "publisher", "damaged"],
 )
-def test_what_is_out_of_the_ordinary_is_judged_as_ever(root: RootCore, data: bytes, code: str) -> None:
+def test_unusual_messages_are_handled_by_python_as_before(root: RootCore, data: bytes, code: str) -> None:
     send(root, block(2))
     root.receive_bytes(LINK, data)
     assert last(root) == 2
@@ -160,7 +160,7 @@ def test_what_is_out_of_the_ordinary_is_judged_as_ever(root: RootCore, data: byt
 
 
 @pytest.mark.spec("TREE-5")
-def test_what_is_sent_again_is_taken_once(root: RootCore) -> None:
+def test_repeated_messages_are_accepted_once(root: RootCore) -> None:
     send(root, block(2, 3))
     root.receive_bytes(LINK, block(2, 3, 4))
     root.receive_bytes(LINK, block(5))
@@ -169,17 +169,17 @@ def test_what_is_sent_again_is_taken_once(root: RootCore) -> None:
 
 
 @pytest.mark.spec("TREE-5")
-def test_a_publisher_that_comes_again_goes_on_after_what_was_taken(root: RootCore) -> None:
+def test_a_returning_publisher_continues_after_the_accepted_messages(root: RootCore) -> None:
     send(root, block(2, 3))
     root.arrive(SECOND, "p", "publisher", publisher_id=PUBLISHER)
     root.publish(SECOND, PUBLISHER, 3, 4)
     send(root, block(4, 5))
-    assert last(root) == 4, "its old link counts no more"
+    assert last(root) == 4, "its old link is no longer valid"
     send(root, block(5), SECOND)
     assert last(root) == 5
 
 
-def test_what_does_not_fit_the_half_of_the_tail_goes_the_long_way(root: RootCore, tail: TailMemory) -> None:
+def test_messages_beyond_the_free_half_of_the_tail_go_to_python(root: RootCore, tail: TailMemory) -> None:
     ways: list[bool] = []
     for number in range(2, 60):
         send(root, block(number, payload=bytes(5_000)))
@@ -187,7 +187,7 @@ def test_what_does_not_fit_the_half_of_the_tail_goes_the_long_way(root: RootCore
         for each in out:
             if isinstance(each, Append):
                 ways.append(each.is_in_tail)
-                if not each.is_in_tail:  # as a store does
+                if not each.is_in_tail:  # like a store
                     tail.turn()
                     tail.write(each.packets)
                 root.handle(Appended(1, each.through))
@@ -195,23 +195,23 @@ def test_what_does_not_fit_the_half_of_the_tail_goes_the_long_way(root: RootCore
     assert 2 <= ways.count(False) <= 6
 
 
-def test_while_the_disk_is_behind_publishers_wait(root: RootCore) -> None:
+def test_publishers_wait_while_the_disk_is_behind(root: RootCore) -> None:
     root.is_disk_quick = False
     send(root, block(2))
     root.handle(Noticed())
     send(root, block(3))
     root.handle(Noticed())
-    assert not root.core.fanout.receive(LINK, block(4), root.now_ns), "more is not to be read from it"
+    assert not root.core.fanout.receive(LINK, block(4), root.now_ns), "reading from it is paused"
     root.handle(Noticed())
     assert last(root) == 3
     root.handle(Appended(1, 2))
     assert last(root) == 3
     root.handle(Appended(1, 3))
-    assert last(root) == 4, "it went on by itself"
+    assert last(root) == 4, "it continued by itself"
     assert root.core.fanout.is_taking(LINK)
 
 
-def test_a_publishers_frame_that_comes_in_pieces_waits_as_a_whole(root: RootCore) -> None:
+def test_a_fragmented_frame_of_a_publisher_waits_as_a_whole(root: RootCore) -> None:
     root.is_disk_quick = False
     for number in (2, 3):
         send(root, block(number))
@@ -225,7 +225,7 @@ def test_a_publishers_frame_that_comes_in_pieces_waits_as_a_whole(root: RootCore
 
 
 @pytest.mark.spec("TREE-6")
-def test_a_right_that_is_revoked_counts_at_once(tail: TailMemory) -> None:
+def test_a_revoked_right_takes_effect_at_once(tail: TailMemory) -> None:
     root = RootCore(tail)
     root.arrive(LINK, "p", "publisher", publisher_id=PUBLISHER, grants=(Grant("s.>", "send"),))
     root.publish(LINK, PUBLISHER, 1)
@@ -242,7 +242,7 @@ def test_a_right_that_is_revoked_counts_at_once(tail: TailMemory) -> None:
 
 @pytest.mark.spec("DAY-3", "TREE-6")
 @pytest.mark.parametrize("grants", [(Grant(">", "send"),), None])
-def test_a_token_does_not_let_its_bearer_tell_of_sessions(grants: tuple[Grant, ...] | None) -> None:
+def test_a_token_does_not_allow_reports_of_sessions(grants: tuple[Grant, ...] | None) -> None:
     root = RootCore(streams=(StreamConfig(name="s", topics=("s.>", SESSION_TOPIC)),))
     root.arrive(LINK, "p", "publisher", publisher_id=PUBLISHER, grants=grants)
     root.publish(LINK, PUBLISHER, 1)
@@ -263,7 +263,7 @@ def test_streams_with_messages_of_the_feeds_have_their_sessions() -> None:
     )
     added = {each.name: each.topics[1:] for each in config.with_session_topics().streams}
     named = (SESSION_TOPIC,)
-    assert added == {"eq": named, "one": named, "fut": (), "desk": (), "all": ()}, "all has the topic anyway"
+    assert added == {"eq": named, "one": named, "fut": (), "desk": (), "all": ()}, "the stream has the topic anyway"
     assert config.topics_on_use("md") == ("md.>", "md", SESSION_TOPIC)
     assert config.topics_on_use("app") == ("app.>", "app")
 
@@ -278,18 +278,18 @@ def test_a_standby_has_messages_before_they_are_distributed(tail: TailMemory) ->
     assert by_the_intake(root.handle(Noticed())) == [False]
 
 
-def test_messages_that_must_be_synced_go_the_long_way(tail: TailMemory) -> None:
+def test_messages_that_must_be_synced_go_to_python(tail: TailMemory) -> None:
     root = with_publisher(RootCore(tail, persist="synced"))
     send(root, block(2))
     assert last(root) == 1
     assert by_the_intake(root.handle(Noticed())) == [False]
 
 
-def test_a_root_that_was_replaced_takes_nothing(root: RootCore) -> None:
+def test_a_replaced_root_accepts_nothing(root: RootCore) -> None:
     send(root, block(2))
     root.core._fence(root.core.membership.term + 65_536, "elsewhere:1")
     send(root, block(3))
-    assert by_the_intake(root.handle(Noticed())) == [True], "what was distributed is kept"
+    assert by_the_intake(root.handle(Noticed())) == [True], "distributed messages are kept"
     assert last(root) == 2
 
 
@@ -300,7 +300,7 @@ def halves() -> Iterator[TailMemory]:
     memory.release()
 
 
-def test_memory_that_was_given_back_has_no_room(halves: TailMemory) -> None:
+def test_released_memory_has_no_space(halves: TailMemory) -> None:
     assert halves.has_room(32)
     halves.release()
     assert not halves.has_room(32)

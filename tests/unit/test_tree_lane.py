@@ -55,7 +55,7 @@ class Rig:
         self._near.pop(link).close()
 
     def notice(self, kind: type[Notice]) -> Notice:
-        """The first of this kind, which is waited for."""
+        """Wait for the first event of this kind."""
         with self._changed:
             assert self._changed.wait_for(lambda: any(isinstance(each, kind) for each in self._notices), 20)
             found = next(each for each in self._notices if isinstance(each, kind))
@@ -123,7 +123,7 @@ def test_packets_go_to_all_children_in_order() -> None:
 
 
 def unframed_whole(data: bytes) -> bytes:
-    """Of frames that may be cut at the end."""
+    """The packets of frames; the last frame may be truncated."""
     packets = []
     at = 0
     while at + 4 <= len(data) and at + 4 + int.from_bytes(data[at : at + 4], "little") <= len(data):
@@ -134,7 +134,7 @@ def unframed_whole(data: bytes) -> bytes:
 
 
 @pytest.mark.spec("TREE-10")
-def test_a_child_that_does_not_read_costs_its_siblings_nothing() -> None:
+def test_a_child_that_does_not_read_does_not_affect_its_siblings() -> None:
     with rig() as each:
         parent = each.connect(PARENT, brings=Brings.PACKETS)
         reader = each.connect(2, wants=True)
@@ -153,7 +153,7 @@ def test_a_child_that_does_not_read_costs_its_siblings_nothing() -> None:
         assert each.fanout.link(3).packets_out == left.through
 
 
-def test_what_is_said_wakes_the_lane() -> None:
+def test_a_control_message_wakes_the_lane() -> None:
     with rig() as each:
         child = each.connect(2)
         for _ in range(50):
@@ -161,7 +161,7 @@ def test_what_is_said_wakes_the_lane() -> None:
             assert read(child, len(WORD)) == WORD
 
 
-def test_who_has_corked_the_lane_sends_himself_and_who_has_more_than_that_wakes_it() -> None:
+def test_a_sender_that_has_corked_the_lane_sends_by_itself_and_a_larger_queue_wakes_the_lane() -> None:
     with rig() as each:
         children = [each.connect(link) for link in range(2, 152)]
         each.lane.cork()
@@ -174,7 +174,7 @@ def test_who_has_corked_the_lane_sends_himself_and_who_has_more_than_that_wakes_
         assert read(children[0], len(WORD)) == WORD
 
 
-def test_what_is_corked_waits_for_its_sender() -> None:
+def test_corked_messages_wait_for_their_sender() -> None:
     fanout = Fanout(TREE_ID)
     lane = Lane(fanout)
     near, far = socket.socketpair()
@@ -192,7 +192,7 @@ def test_what_is_corked_waits_for_its_sender() -> None:
         lane.close(2)
 
 
-def test_control_frames_and_ends_are_told() -> None:
+def test_control_frames_and_ends_are_reported() -> None:
     with rig() as each:
         child = each.connect(2)
         child.sendall(WORD)
@@ -207,7 +207,7 @@ def test_control_frames_and_ends_are_told() -> None:
         assert child.recv(10) == b""
 
 
-def test_a_frame_that_is_cut_off_is_told() -> None:
+def test_a_truncated_frame_is_reported() -> None:
     with rig() as each:
         child = each.connect(2)
         child.sendall(WORD[:6])
@@ -235,7 +235,7 @@ def test_nothing_is_read_before_the_core_knows_the_term() -> None:
         assert got == expected
 
 
-def test_links_come_and_go_while_data_flows() -> None:
+def test_links_are_added_and_removed_while_data_flows() -> None:
     with rig() as each:
         parent = each.connect(PARENT, brings=Brings.PACKETS)
         is_over = threading.Event()
@@ -259,7 +259,7 @@ def test_links_come_and_go_while_data_flows() -> None:
             thread.join(20)
 
 
-def test_a_lane_is_told_what_it_must_not_be() -> None:
+def test_invalid_calls_of_a_lane_are_refused() -> None:
     with rig() as each:
         child = each.connect(2)
         with pytest.raises(LocalProtocolError):

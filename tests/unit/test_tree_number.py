@@ -1,4 +1,4 @@
-"""The root gives every message its place, once."""
+"""The root assigns every message its position, once."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def published(*topics: str, first: int = 1, stream: int = 0) -> bytes:
     )
 
 
-def test_every_message_gets_its_place(numbering: Numbering, topics: InterestTable) -> None:
+def test_every_message_gets_its_position(numbering: Numbering, topics: InterestTable) -> None:
     given = published("md.a", "md.b", "news.a", "md.c")
     numbered = numbering.number(given, PUBLISHER, 0, TIME_NS, topics=topics)
     packets = [decode(each) for each in split_packets(numbered.packets)]
@@ -59,7 +59,7 @@ def test_every_message_gets_its_place(numbering: Numbering, topics: InterestTabl
 
 
 @pytest.mark.spec("TREE-5")
-def test_what_was_taken_before_is_taken_once(numbering: Numbering, topics: InterestTable) -> None:
+def test_a_message_that_was_accepted_before_is_accepted_once(numbering: Numbering, topics: InterestTable) -> None:
     given = published("md.a", "md.b", "md.c")
     numbered = numbering.number(given + given, PUBLISHER, 1, TIME_NS, topics=topics)
     assert [decode(each)[0].topic for each in split_packets(numbered.packets)] == ["md.b", "md.c"]
@@ -91,7 +91,7 @@ def test_other_extensions_stay_and_hops_are_continued(numbering: Numbering, topi
         (b"rubbish", "damaged"),
     ],
 )
-def test_what_is_refused(numbering: Numbering, topics: InterestTable, given: bytes, reason: str) -> None:
+def test_invalid_messages_are_refused(numbering: Numbering, topics: InterestTable, given: bytes, reason: str) -> None:
     numbered = numbering.number(published("md.a") + given, PUBLISHER, 0, TIME_NS, topics=topics)
     assert reason in numbered.refused
     assert (numbered.through, numbering.last(1)) == (1, 11)
@@ -99,7 +99,7 @@ def test_what_is_refused(numbering: Numbering, topics: InterestTable, given: byt
     assert decode(again.packets).sequence == 12
 
 
-def test_what_the_publisher_may_not_publish(numbering: Numbering, topics: InterestTable) -> None:
+def test_topics_without_a_grant_are_refused(numbering: Numbering, topics: InterestTable) -> None:
     allowed = InterestTable()
     allowed.add("md.a", 0)
     numbered = numbering.number(published("md.a", "md.b"), PUBLISHER, 0, TIME_NS, topics=topics, allowed=allowed)
@@ -107,7 +107,7 @@ def test_what_the_publisher_may_not_publish(numbering: Numbering, topics: Intere
     assert "may not" in numbered.refused
 
 
-def test_a_packet_with_two_messages_is_none_of_a_publisher(numbering: Numbering, topics: InterestTable) -> None:
+def test_a_packet_with_two_messages_is_not_from_a_publisher(numbering: Numbering, topics: InterestTable) -> None:
     packer = Packer(PUBLISHER, 0, 0)
     packer.add("md.a", b"")
     packer.add("md.b", b"")

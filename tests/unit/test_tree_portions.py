@@ -1,4 +1,4 @@
-"""Many children that are far behind: portions of the past wait for their turn, and are bounded (TREE-5, TREE-10)."""
+"""Many children that are far behind: portions of the past are queued and bounded (TREE-5, TREE-10)."""
 
 import pytest
 
@@ -21,7 +21,7 @@ SOURCE = 1
 
 
 def filled(megabytes: float, portion: int = PORTION) -> tuple[RootCore, bytes]:
-    """A root that has published so much, and its packets; a history of one MiB."""
+    """A root that has published this many messages, and its packets; a history of one MiB."""
     root = RootCore(history_bytes=MIB, fetch_bytes_max=portion, legs_max=256)
     root.arrive(SOURCE, "source", "publisher", publisher_id=5)
     packets = b""
@@ -52,23 +52,23 @@ def reads(out: list[Instruction]) -> list[ReadJournal]:
 
 
 @pytest.mark.spec("TREE-5", "TREE-10")
-def test_portions_of_one_link_wait_until_those_before_have_left() -> None:
+def test_portions_of_one_link_wait_until_earlier_ones_were_sent() -> None:
     root, _ = filled(0.5)
     fetch(root, 2, 60)
     fetched = []
     while len(fetched) < 60:
         assert words(root, 2) <= PORTIONS_SIZE_MAX + PORTION
         found = [each.number for each in root.said(2) if isinstance(each, Fetched)]
-        assert found, "the next ones come when those before have left"
+        assert found, "the next portions follow when the earlier ones were sent"
         fetched += found
         root.now_ns += RECHECK_NS
         root.handle(Tick())
     assert fetched == list(range(1, 61))
-    assert root.closed == set(), "nobody is cut off for having asked"
+    assert root.closed == set(), "no child is disconnected for its request"
 
 
 @pytest.mark.spec("TREE-10")
-def test_a_turn_gives_a_few_portions_and_then_timers_come() -> None:
+def test_a_turn_gives_a_few_portions_and_then_timers_run() -> None:
     root, _ = filled(0.5)
     for link in range(2, 40):
         root.arrive(link, f"child-{link}")
@@ -90,7 +90,7 @@ def test_a_turn_gives_a_few_portions_and_then_timers_come() -> None:
 
 
 @pytest.mark.spec("TREE-5", "TREE-10")
-def test_the_journal_is_read_for_a_few_at_a_time() -> None:
+def test_the_journal_is_read_for_a_few_children_at_a_time() -> None:
     root, packets = filled(3)
     asked: list[ReadJournal] = []
     for link in range(2, 22):
@@ -115,7 +115,7 @@ def test_the_journal_is_read_for_a_few_at_a_time() -> None:
 
 
 @pytest.mark.spec("TREE-5")
-def test_a_leg_that_ends_while_it_is_read_for_leaves_its_turn_to_the_next() -> None:
+def test_a_leg_that_ends_during_its_read_leaves_its_turn_to_the_next() -> None:
     root, packets = filled(3, 2 * MIB)
     (request,) = reads(fetch(root, 2, 2))
     root.receive(2, Unsubscribe(1))

@@ -1,4 +1,4 @@
-"""Rights of a party at an agent, whatever its name; two peers keep one link."""
+"""Rights of a party at an agent under any name; two peers keep one link."""
 
 import pytest
 
@@ -7,11 +7,11 @@ from penstock.tree.core.events import Arrived, GotToken, Party, Restore, Revoke
 from unit.tree_stage import Stage
 
 NEWCOMER = 1 << 20
-"""A link that the stage has not given out."""
+"""A link number that the stage does not use."""
 
 
 @pytest.mark.spec("TREE-6")
-def test_a_revoked_publisher_is_put_out_and_let_in_when_that_is_restored() -> None:
+def test_a_revoked_publisher_is_disconnected_and_accepted_again_when_restored() -> None:
     stage = Stage()
     stage.up()
     publisher = stage.publishers[0]
@@ -27,7 +27,7 @@ def test_a_revoked_publisher_is_put_out_and_let_in_when_that_is_restored() -> No
 
 
 @pytest.mark.spec("TREE-6")
-def test_a_publisher_that_loses_a_topic_publishes_on_the_others() -> None:
+def test_a_publisher_that_loses_a_topic_continues_on_the_others() -> None:
     stage = Stage()
     stage.up()
     publisher = stage.publishers[0]
@@ -40,7 +40,7 @@ def test_a_publisher_that_loses_a_topic_publishes_on_the_others() -> None:
 
 
 @pytest.mark.spec("TREE-6")
-def test_who_is_revoked_gets_nothing_under_another_name() -> None:
+def test_a_revoked_client_gets_nothing_under_another_name() -> None:
     stage = Stage()
     leaf = stage.agent("leaf")
     stage.up()
@@ -53,7 +53,7 @@ def test_who_is_revoked_gets_nothing_under_another_name() -> None:
 
 
 @pytest.mark.spec("TREE-3")
-def test_nobody_publishes_in_the_numbering_of_another() -> None:
+def test_a_client_cannot_publish_with_the_numbers_of_another() -> None:
     stage = Stage()
     stage.up()
     owner = stage.publishers[0]
@@ -65,7 +65,7 @@ def test_nobody_publishes_in_the_numbering_of_another() -> None:
     assert owner.acknowledged == 4
 
 
-def test_the_agents_above_are_told_of_a_newer_token() -> None:
+def test_the_agents_above_receive_a_newer_token() -> None:
     stage = Stage()
     leaf = stage.agent("leaf")
     stage.up()

@@ -1,4 +1,4 @@
-"""Session events reported by a subscriber of a tree whose streams all have copies of them."""
+"""Session events reported by a subscriber of a tree whose streams all have copies of the events."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def told(events: SessionEvents, *brought: tuple[str, SessionEvent]) -> list[Sess
 
 
 @pytest.mark.spec("DAY-3", "TREE-1")
-def test_the_copy_in_a_stream_that_is_days_behind_is_no_news() -> None:
+def test_a_copy_in_a_stream_that_is_days_behind_is_ignored() -> None:
     story = [session(kind, day) for day in range(1, 6) for kind in ("begin", "end")]
     events = SessionEvents()
     assert told(events, *(("us", event) for event in story)) == story
@@ -28,8 +28,8 @@ def test_the_copy_in_a_stream_that_is_days_behind_is_no_news() -> None:
 
 
 @pytest.mark.spec("DAY-3", "TREE-1")
-def test_a_session_that_begins_again_in_the_same_stream_is_news() -> None:
-    """Sessions of a sealed feed have no names, and tags may occur again."""
+def test_a_session_that_begins_again_in_the_same_stream_is_reported() -> None:
+    """Sessions of a sealed feed have no names, and tags may repeat."""
     story = [SessionEvent("begin", 1, tag=tag) for tag in (1, 2, 1)]
     events = SessionEvents()
     assert told(events, *(("us", event) for event in story)) == story
@@ -47,13 +47,13 @@ def test_a_running_session_that_is_not_the_known_one_has_begun() -> None:
 
 @pytest.mark.spec("DAY-3", "TREE-1")
 @pytest.mark.parametrize(("tag", "kind"), [(1, "begin"), (2, "running"), (0, "running")])
-def test_messages_tell_which_session_was_known(tag: int, kind: str) -> None:
+def test_messages_identify_the_known_session(tag: int, kind: str) -> None:
     events = SessionEvents()
     events.note_origin(Origin(1, 1, 0, tag << SESSION_TAG_SHIFT, 1, 1))
     assert told(events, ("us", session("running", 2))) == [session(kind, 2)]
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_remembered_sessions_are_bounded() -> None:
     events = SessionEvents()
     for day in range(2 * EVENTS_MAX):
         events.news("us", SessionEvent("begin", 1, f"day{day}", tag=day))

@@ -1,4 +1,4 @@
-"""A root's disk: what it does when there is no room, when journals change under readers, and when one is damaged."""
+"""A root's disk: when it is full, when journals change under readers, and when one is damaged."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from penstock.tree.config import StreamConfig, TreeConfig
 from penstock.tree.core.control import OLDEST, StreamInfo
 from penstock.tree.core.events import Append, Appended, JournalRead, ReadJournal
 from penstock.tree.live import stream_store
-from penstock.tree.live.journal_queue import Storing
+from penstock.tree.live.journal_queue import JournalQueue
 from penstock.tree.live.stream_store import Portion, StreamStore
 from unit.tree_stage import STREAM, Stage
 
@@ -53,7 +53,7 @@ def request(through: int) -> Append:
     return Append(1, RECORD, numpy.zeros(1, numpy.uint32), numpy.full(1, len(RECORD), numpy.uint32), through)
 
 
-def test_what_a_full_disk_refuses_is_in_the_journal_once_when_it_is_tried_again(
+def test_messages_that_a_full_disk_refuses_are_in_the_journal_once_after_the_retry(
     store: StreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_full = True
@@ -80,7 +80,7 @@ def test_what_a_full_disk_refuses_is_in_the_journal_once_when_it_is_tried_again(
 
 
 class ShortOfRoom:
-    """A store whose disk has no room for a while."""
+    """A store whose disk has no space for a while."""
 
     append_size_max = 65_536
 
@@ -99,8 +99,8 @@ class ShortOfRoom:
         pass
 
 
-def storing(store: Any, told: list[Any], **config: Any) -> Storing:
-    return Storing(
+def storing(store: Any, told: list[Any], **config: Any) -> JournalQueue:
+    return JournalQueue(
         store,
         TreeConfig(name="root", role="root", **config),
         told.append,
@@ -117,7 +117,7 @@ async def until(told: list[Any], what: object) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_publishers_go_on_when_there_is_room_again_however_little_waited(count: int) -> None:
+def test_publishers_continue_when_there_is_space_again_however_few_messages_waited(count: int) -> None:
     async def run() -> list[Any]:
         told: list[Any] = []
         store = ShortOfRoom()
@@ -155,10 +155,10 @@ def test_publishers_wait_until_everything_is_synced() -> None:
     assert asyncio.run(run()) == [Appended(1, 1), Appended(1, 2), "release"]
 
 
-def test_a_journal_is_not_cut_while_it_is_read(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_is_not_truncated_while_it_is_read(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
     append(store, 1, 100)
     is_reading, may_go_on = threading.Event(), threading.Event()
-    real, portions = JournalWriter.commit, [Portion(b"", 0, 0)]  # at first nothing seems to be on the disk
+    real, portions = JournalWriter.commit, [Portion(b"", 0, 0)]  # at first no record is reported as durable
 
     def look(*of: Any) -> Portion:
         return portions.pop() if portions else real_look(*of)
@@ -183,7 +183,7 @@ def test_a_journal_is_not_cut_while_it_is_read(store: StreamStore, monkeypatch: 
     monkeypatch.setattr(JournalWriter, "commit", commit)
     reader.start()
     assert is_reading.wait(60)
-    store.define(StreamInfo(2, "s2", ("s2",), ((65_536, 0),)))  # other streams come meanwhile
+    store.define(StreamInfo(2, "s2", ("s2",), ((65_536, 0),)))  # other streams arrive in between
     cutter = threading.Thread(target=store.cut, args=(1, 50))
     cutter.start()
     may_go_on.set()
@@ -216,7 +216,7 @@ class Unreadable:
         (JournalCorruptError("a damaged record"), JournalRead(5, b"", 17, 17)),
     ],
 )
-def test_a_read_that_fails_is_answered_and_the_root_goes_on(error: JournalError, answer: JournalRead) -> None:
+def test_a_failed_read_is_answered_and_the_root_continues(error: JournalError, answer: JournalRead) -> None:
     async def run() -> list[Any]:
         told: list[Any] = []
         disk = storing(Unreadable(error), told)
@@ -228,7 +228,7 @@ def test_a_read_that_fails_is_answered_and_the_root_goes_on(error: JournalError,
     assert asyncio.run(run()) == [answer]
 
 
-def test_what_is_behind_a_damaged_segment_can_be_read(store: StreamStore, tmp_path: Path) -> None:
+def test_records_after_a_damaged_segment_can_be_read(store: StreamStore, tmp_path: Path) -> None:
     for first in range(1, 400, 50):
         append(store, first, 50)
         store.commit()
@@ -253,7 +253,7 @@ def test_what_is_behind_a_damaged_segment_can_be_read(store: StreamStore, tmp_pa
 
 
 @pytest.mark.spec("TREE-5")
-def test_a_child_gets_its_past_though_the_disk_cannot_be_read_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_gets_its_past_although_the_disk_cannot_be_read_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     stage.agent("leaf")
     stage.up()

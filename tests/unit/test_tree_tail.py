@@ -1,4 +1,4 @@
-"""The file in which a root's newest packets outlive its process."""
+"""The file that preserves a root's newest packets across restarts."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ HALF = 4_096
 
 
 class Opened:
-    """A tail, and how often everything had to be on the disk elsewhere."""
+    """A tail, and the number of waits for the journals."""
 
     def __init__(self, path: Path) -> None:
         self.settled = 0
@@ -35,15 +35,15 @@ def found(path: Path) -> list[int]:
         tail.close()
 
 
-def test_what_was_written_is_found_after_a_crash(tmp_path: Path) -> None:
+def test_written_packets_are_found_after_a_crash(tmp_path: Path) -> None:
     opened = Opened(tmp_path / "tail")
     opened.put(packet(1), packet(2))
     opened.put(packet(3))
-    assert found(tmp_path / "tail") == [1, 2, 3], "whether or not it was closed"
+    assert found(tmp_path / "tail") == [1, 2, 3], "closed or not"
     opened.tail.close()
 
 
-def test_halves_are_written_in_turns_once_everything_is_elsewhere(tmp_path: Path) -> None:
+def test_halves_are_written_alternately_once_their_packets_are_in_the_journals(tmp_path: Path) -> None:
     opened = Opened(tmp_path / "tail")
     size = len(packet(1, payload=bytes(900)))
     a_half = (HALF - 64) // size
@@ -52,15 +52,15 @@ def test_halves_are_written_in_turns_once_everything_is_elsewhere(tmp_path: Path
     assert opened.settled == 0
     opened.put(packet(a_half + 1, payload=bytes(900)))
     assert opened.settled == 1
-    assert found(tmp_path / "tail") == list(range(1, a_half + 2)), "the first half is as it was"
+    assert found(tmp_path / "tail") == list(range(1, a_half + 2)), "the first half is unchanged"
     for number in range(a_half + 2, 2 * a_half + 2):
         opened.put(packet(number, payload=bytes(900)))
     assert opened.settled == 2
-    assert found(tmp_path / "tail") == list(range(a_half + 1, 2 * a_half + 2)), "and then written over"
+    assert found(tmp_path / "tail") == list(range(a_half + 1, 2 * a_half + 2)), "and then overwritten"
     opened.tail.close()
 
 
-def test_what_is_torn_or_damaged_ends_the_half(tmp_path: Path) -> None:
+def test_torn_or_damaged_packets_end_the_half(tmp_path: Path) -> None:
     path = tmp_path / "tail"
     opened = Opened(path)
     opened.put(packet(1), packet(2), packet(3))
@@ -74,7 +74,7 @@ def test_what_is_torn_or_damaged_ends_the_half(tmp_path: Path) -> None:
     assert found(path) == []
 
 
-def test_too_much_at_once_and_a_file_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
+def test_oversized_writes_and_an_unwritable_file_are_refused(tmp_path: Path) -> None:
     opened = Opened(tmp_path / "tail")
     with pytest.raises(LimitError, match="at once"):
         opened.tail.make_room(HALF)
@@ -84,12 +84,12 @@ def test_too_much_at_once_and_a_file_that_cannot_be_made_are_refused(tmp_path: P
 
 
 @pytest.mark.parametrize("half_size", [HALF // 2, 2 * HALF])
-def test_other_halves_than_before_lose_nothing(tmp_path: Path, half_size: int) -> None:
+def test_a_change_of_the_half_size_loses_nothing(tmp_path: Path, half_size: int) -> None:
     opened = Opened(tmp_path / "tail")
     for number in range(1, 6):
         opened.put(packet(number, payload=bytes(900)))
     opened.tail.close()
-    for _ in range(2):  # also if it is killed before everything was taken
+    for _ in range(2):  # also if the process is killed before all packets were taken
         other = Tail(tmp_path / "tail", half_size, lambda: None)
         assert sorted(each.sequence for each in other.packets()) == [1, 2, 3, 4, 5]
         other.close()

@@ -1,4 +1,4 @@
-"""A stream with changed topics: all agents below receive the change, and a standby keeps the whole stream."""
+"""A stream with changed topics: all agents below learn of the change, and a standby stores the whole stream."""
 
 import pytest
 
@@ -11,7 +11,7 @@ OTHER = ("extra.>",)
 
 
 @pytest.mark.spec("TREE-1")
-def test_agents_learn_of_changed_topics_and_pass_the_messages_on() -> None:
+def test_agents_learn_of_changed_topics_and_forward_the_messages() -> None:
     stage = Stage()
     agents = [stage.agent("middle"), stage.agent("leaf", "middle")]
     stage.up()
@@ -29,7 +29,7 @@ def test_agents_learn_of_changed_topics_and_pass_the_messages_on() -> None:
 
 
 @pytest.mark.spec("TREE-8")
-def test_topics_are_the_parents_to_say() -> None:
+def test_the_parent_decides_the_topics() -> None:
     stage = Stage()
     stage.agent("one")
     two = stage.agent("two", peers=(stage.place_of("one"),))
@@ -44,7 +44,7 @@ def test_topics_are_the_parents_to_say() -> None:
 
 
 @pytest.mark.spec("TREE-11")
-def test_a_standby_that_catches_up_has_what_came_on_all_topics_there_were() -> None:
+def test_a_standby_that_catches_up_has_the_messages_of_all_former_topics() -> None:
     stage = Stage(standby=True, replicate="asynchronous", promotes_by_hand=True)
     stage.up()
     stage.publish(5)

@@ -7,7 +7,7 @@ from penstock.cli.agent.tree_view import print_tree
 from penstock.net.udp import free_ports
 
 
-def test_a_place_that_is_no_agents_page_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_url_that_is_not_a_page_of_an_agent_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     (port,) = free_ports(1)
     with pytest.raises(UnreachableError, match="not control ports"):
         print_tree(None, [f"127.0.0.1:{port}"], is_json=False)

@@ -1,4 +1,4 @@
-"""The stream protocol's messages: what they are on the wire, and what is refused."""
+"""The stream protocol's messages: their encoding, and refusals."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ SIZE_MAX = unicast.CONNECTION.message_size_max
 def test_messages_are_maps_as_documented() -> None:
     opening = unicast.OpenStream("t", ["md.>"], image=True)
     encoded = unicast.PROTOCOL.encode(opening, SIZE_MAX)
-    # written down once from the page: a map of seven, in the order of the fields
+    # copied from the page: a map of seven, in the order of the fields
     golden = (
         "87a474797065a46f70656ea5746f6b656ea174a6746f7069637391a46d642e3ea46c697665c3a5696d616765c3a766726f6d5f6e7300"
         "a764656c61795f73c0"
@@ -41,7 +41,7 @@ def test_messages_are_maps_as_documented() -> None:
         unicast.Contributed("derived", 2),
     ],
 )
-def test_messages_come_back_as_they_were(said: unicast.UnicastMessage) -> None:
+def test_messages_are_decoded_unchanged(said: unicast.UnicastMessage) -> None:
     assert unicast.PROTOCOL.decode(unicast.PROTOCOL.encode(said, SIZE_MAX)) == said
 
 
@@ -60,7 +60,7 @@ def test_messages_come_back_as_they_were(said: unicast.UnicastMessage) -> None:
         {"type": "opened", "adapter": "a", "publisher_id": 0, "term": 1, "streams": []},
     ],
 )
-def test_what_is_out_of_bounds_is_refused(bad: dict[str, object]) -> None:
+def test_values_out_of_bounds_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(RemoteProtocolError):
         unicast.PROTOCOL.decode(msgspec.msgpack.encode(bad))
 

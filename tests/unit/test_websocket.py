@@ -1,4 +1,4 @@
-"""WebSocket sessions from both ends, without a socket: the library's protocol, our bounds and causes."""
+"""WebSocket sessions from both ends, without a socket: the library's protocol, and our limits and causes."""
 
 from typing import Any
 
@@ -51,13 +51,13 @@ def requested(request: bytes, **options: Any) -> list[Any]:
 
 
 def frame(opcode: int, payload: bytes, *, fin: bool = True) -> bytes:
-    """As a client sends it, with a mask of zeros; written from the RFC."""
+    """A frame as a client sends it, with a mask of zeros; written from the RFC."""
     size = len(payload)
     length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
     return bytes([(0x80 if fin else 0) | opcode]) + length + bytes(4) + payload
 
 
-def test_the_handshake_says_who_came_and_for_what() -> None:
+def test_the_handshake_names_the_client_and_the_resource() -> None:
     client_said, server_said = converse(
         client(origin="https://a.example", subprotocols=["ticks"], headers={"X-Asked": "yes", "X-Other": "no"}),
         server(origins=["https://a.example"], subprotocols=["other", "ticks"], headers=["origin", "x-asked"]),
@@ -68,7 +68,7 @@ def test_the_handshake_says_who_came_and_for_what() -> None:
 
 
 @pytest.mark.parametrize("message", ["", "text", "grüße", b"", b"\0\1\xff", b"x" * 1_000])
-def test_messages_travel_both_ways(message: str | bytes) -> None:
+def test_messages_are_delivered_both_ways(message: str | bytes) -> None:
     a, b = pair()
     assert b.handle(BytesReceived(sent(a.handle(Send(message), 0))), 0) == [Received(message)]
     assert a.handle(BytesReceived(sent(b.handle(Send(message), 0))), 0) == [Received(message)]
@@ -103,7 +103,9 @@ def test_byte_by_byte() -> None:
         (b"\0" * 1_999 + b"\n", b""),
     ],
 )
-def test_a_bad_handshake_is_answered_where_it_is_http_and_always_ends(request_bytes: bytes, status: bytes) -> None:
+def test_an_invalid_handshake_is_answered_if_it_is_http_and_always_ends_the_connection(
+    request_bytes: bytes, status: bytes
+) -> None:
     said = requested(request_bytes)
     assert not of(Opened, said)
     assert ended(said).cause == Cause.HANDSHAKE
@@ -114,19 +116,19 @@ def test_a_bad_handshake_is_answered_where_it_is_http_and_always_ends(request_by
 
 @pytest.mark.parametrize("early", [b"rubbish", frame(8, b"")])
 @pytest.mark.parametrize("request_bytes", [REQUEST, REQUEST.replace(b"13", b"12")])
-def test_who_does_not_wait_for_the_answer_is_refused(request_bytes: bytes, early: bytes) -> None:
+def test_a_client_that_does_not_wait_for_the_answer_is_refused(request_bytes: bytes, early: bytes) -> None:
     said = requested(request_bytes + b"\r\n" + early)
     assert not of(Opened, said)
     assert ended(said).cause == Cause.HANDSHAKE
 
 
-def test_a_message_that_comes_with_a_bad_handshake_is_not_taken() -> None:
+def test_a_message_sent_with_an_invalid_handshake_is_ignored() -> None:
     said = requested(REQUEST.replace(b"13", b"12") + b"\r\n" + frame(1, b"early"))
     assert not of(Opened, said)
     assert not of(Received, said)
 
 
-def test_an_endless_handshake_is_cut_off() -> None:
+def test_an_endless_handshake_is_ended() -> None:
     session = server()
     session.handle(Connected(), 0)
     said: list[Any] = []
@@ -147,7 +149,7 @@ def test_a_missing_subprotocol_is_refused() -> None:
 
 
 @pytest.mark.parametrize("make", [client, server])
-def test_a_handshake_has_a_deadline(make: Any) -> None:
+def test_a_handshake_has_a_timeout(make: Any) -> None:
     session = make(WebSocketConfig(handshake_ms=50))
     session.handle(Connected(), 0)
     assert session.next_deadline_ns() == 50 * MS
@@ -156,10 +158,10 @@ def test_a_handshake_has_a_deadline(make: Any) -> None:
     assert session.next_deadline_ns() is None
 
 
-def test_a_peer_that_answers_no_ping_is_given_up() -> None:
+def test_a_peer_that_answers_no_ping_times_out() -> None:
     a, b = pair(WebSocketConfig(ping_ms=100, silence_ms=250))
     assert sent(a.handle(Tick(), 0))
-    exchange(a, b, a.handle(Tick(), 100 * MS), [], 120 * MS)  # the pong is heard at 120
+    exchange(a, b, a.handle(Tick(), 100 * MS), [], 120 * MS)  # the pong is read at 120
     assert a.next_deadline_ns() == 200 * MS
     a.handle(Tick(), 200 * MS)
     a.handle(Tick(), 300 * MS)
@@ -168,18 +170,18 @@ def test_a_peer_that_answers_no_ping_is_given_up() -> None:
     assert (end.cause, type(end.error)) == (Cause.SILENT, ConnectionLostError)
 
 
-def test_silence_is_not_the_peers_fault_while_we_do_not_read() -> None:
+def test_silence_is_not_counted_while_we_do_not_read() -> None:
     a, _ = pair(WebSocketConfig(ping_ms=100, silence_ms=250))
     a.handle(ReadingPaused(), 0)
     assert sent(a.handle(Tick(), 9_000 * MS))
-    a.handle(ReadingResumed(), 9_050 * MS)  # from here on it is
+    a.handle(ReadingResumed(), 9_050 * MS)  # from here on we read
     assert sent(a.handle(Tick(), 9_100 * MS))
     assert sent(a.handle(Tick(), 9_200 * MS))
     assert a.next_deadline_ns() == 9_300 * MS
     assert ended(a.handle(Tick(), 9_300 * MS)).cause == Cause.SILENT
 
 
-def test_fragments_make_one_message_up_to_their_bounds() -> None:
+def test_fragments_form_one_message_within_their_limits() -> None:
     _, b = pair()
     data = frame(1, b"gr\xc3", fin=False) + frame(9, b"ping") + frame(0, b"\xbc", fin=False) + frame(0, b"n")
     assert of(Received, b.handle(BytesReceived(data), 0)) == [Received("grün")]
@@ -203,7 +205,7 @@ def test_fragments_make_one_message_up_to_their_bounds() -> None:
         (b"complete rubbish", Cause.MESSAGE),
     ],
 )
-def test_what_is_no_message_ends_the_connection(data: bytes, cause: Cause) -> None:
+def test_invalid_messages_end_the_connection(data: bytes, cause: Cause) -> None:
     _, b = pair()
     said = b.handle(BytesReceived(frame(1, b"good") + data), 0)
     assert of(Received, said) == [Received("good")]
@@ -212,7 +214,7 @@ def test_what_is_no_message_ends_the_connection(data: bytes, cause: Cause) -> No
     assert sent(said).startswith(b"\x88")  # a close frame
 
 
-def test_closing_waits_for_the_answer_up_to_a_bound() -> None:
+def test_closing_waits_a_bounded_time_for_the_answer() -> None:
     a, b = pair(WebSocketConfig(linger_ms=30))
     said = a.handle(Close("done"), 0)
     answer = b.handle(BytesReceived(sent(said)), 0)
@@ -226,7 +228,7 @@ def test_closing_waits_for_the_answer_up_to_a_bound() -> None:
         assert (end.cause, end.error) == (Cause.CLOSED, None)
 
 
-def test_a_peers_complaint_is_an_error() -> None:
+def test_a_close_code_of_the_peer_that_signals_an_error_is_an_error() -> None:
     _, b = pair()
     end = ended(b.handle(BytesReceived(frame(8, (1008).to_bytes(2, "big") + b"go away")), 0))
     assert end.cause == Cause.REFUSED
@@ -234,7 +236,7 @@ def test_a_peers_complaint_is_an_error() -> None:
     assert end.error.peer_code == "1008"
 
 
-def test_the_end_of_the_stream() -> None:
+def test_the_end_of_the_stream_is_a_connection_loss() -> None:
     a, _ = pair()
     assert ended(a.handle(EndOfStream(), 0)).cause == Cause.CUT
     assert a.handle(BytesReceived(b"x"), 0) == []
@@ -244,7 +246,7 @@ def test_the_end_of_the_stream() -> None:
     assert ended(fresh.handle(EndOfStream(), 0)).cause == Cause.CUT
 
 
-def test_callers_mistakes() -> None:
+def test_mistakes_of_the_caller_are_refused() -> None:
     with pytest.raises(LocalProtocolError, match="not open"):
         client().handle(Send("x"), 0)
     a, _ = pair()

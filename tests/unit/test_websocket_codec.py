@@ -30,7 +30,7 @@ DEFINE = event(EventKind.DEFINE, body=TOPIC)
 
 
 @pytest.mark.parametrize("flavour", [BinaryCodec(), JsonCodec(known)])
-def test_control_messages_are_texts(flavour: BinaryCodec) -> None:
+def test_control_messages_are_text_frames(flavour: BinaryCodec) -> None:
     login = control.Login("screen", token="t")
     assert flavour.decode(msgspec.json.encode(login).decode()) == login
     assert json.loads(flavour.encode(control.Held(3))) == {"type": "held", "number": 3, "per_second": 0.0}
@@ -49,12 +49,12 @@ def test_control_messages_are_texts(flavour: BinaryCodec) -> None:
         b"\0" * 48,
     ],
 )
-def test_anything_else_is_refused(message: str | bytes) -> None:
+def test_other_frames_are_refused(message: str | bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         BinaryCodec().decode(message)
 
 
-def test_events_go_as_they_are_in_the_binary_flavour() -> None:
+def test_events_are_sent_unchanged_in_the_binary_flavour() -> None:
     assert BinaryCodec().encode(control.Events(DEFINE)) == DEFINE
 
 
@@ -83,7 +83,7 @@ def test_events_are_objects_in_the_json_flavour() -> None:
     assert removed["kind"] == "remove"
 
 
-def test_a_record_that_is_none_of_its_model_has_no_fields() -> None:
+def test_an_undecodable_record_has_no_fields() -> None:
     flavour = JsonCodec(known)
     data = DEFINE + event(EventKind.UPDATE, body=b"\0" * 8, cls=TransmissionClass.METERED)
     (shown,) = json.loads(flavour.encode(control.Events(data)))

@@ -1,4 +1,4 @@
-"""The bodies of extensions: bad ones are the peer's fault, bad values the caller's."""
+"""The bodies of extensions: invalid ones are errors of the peer, invalid values errors of the caller."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ from penstock.wire import extensions as ext
     ],
 )
 @pytest.mark.spec("FILT-14")
-def test_bodies_that_cannot_be(decode: Callable[[bytes], Any], body: bytes) -> None:
+def test_impossible_bodies_are_refused(decode: Callable[[bytes], Any], body: bytes) -> None:
     with pytest.raises(PacketError, match="extension") as caught:
         decode(body)
     assert caught.value.cause == Cause.LENGTH
@@ -48,12 +48,12 @@ def test_bodies_that_cannot_be(decode: Callable[[bytes], Any], body: bytes) -> N
         lambda: ext.encode_extensions({1: bytes(65_536)}),
     ],
 )
-def test_values_that_cannot_be_sent(encode: Callable[[], bytes]) -> None:
+def test_unsendable_values_are_refused(encode: Callable[[], bytes]) -> None:
     with pytest.raises(LocalProtocolError):
         encode()
 
 
-def test_nothing_is_a_body_too() -> None:
+def test_an_empty_body_is_valid() -> None:
     assert ext.decode_tags(ext.encode_tags([])) == []
     assert ext.decode_hops(ext.encode_hops([])) == []
     assert ext.decode_interest_mask(ext.encode_interest_mask(0)) == 0

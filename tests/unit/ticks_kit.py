@@ -1,4 +1,4 @@
-"""Captures of messages whose model Penstock does not ship."""
+"""Captures of messages of a custom model."""
 
 from pathlib import Path
 
@@ -38,11 +38,11 @@ NEWER = (
 TICK = MessageModel.parse(DOCUMENT)
 COUNT = 1_000
 CAPTURED_NS = 1_704_204_000_000_000_000
-EVENT_NS = 1_704_100_000_000_000_000  # the day before
+EVENT_NS = 1_704_100_000_000_000_000  # the previous day
 
 
 def write_ticks(path: Path, *, document: str = "", first: int = 1, model: MessageModel = TICK) -> None:
-    """A capture of ticks, with the document of their model in band behind them, if there is one."""
+    """A capture of ticks, followed by their model document in band, if there is one."""
     packer = Packer(1, 0xEF010101, 1)
     packets: list[bytes] = []
     for number in range(first, first + COUNT):
@@ -64,7 +64,7 @@ def write_ticks(path: Path, *, document: str = "", first: int = 1, model: Messag
 
 
 def write_sealed_ticks(path: Path, key: StreamKey, count: int = 20) -> list[bytes]:
-    """A capture of ticks that are sealed; their records."""
+    """A capture of sealed ticks, and their records."""
     packer, sealer = Packer(1, 0xEF010101, 5), Sealer(key, 1, 5)
     records, packets = [], []
     for number in range(1, count + 1):

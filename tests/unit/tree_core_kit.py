@@ -1,4 +1,4 @@
-"""A distribution agent's core by itself: what comes on its links, and what it says on them."""
+"""A single distribution agent's core: frames on its links in and out."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from penstock.tree.core.kernel._tail import TailMemory
 
 
 class RootCore:
-    """A root with the stream s; what it appends is on its disk at once, while `is_disk_quick`. With a tail it has an
+    """A root with the stream s; its appends are on disk at once while `is_disk_quick`. With a tail, the root has an
     intake."""
 
     def __init__(self, tail: TailMemory | None = None, **config: Any) -> None:
@@ -30,14 +30,14 @@ class RootCore:
         self.now_ns = 0
         self.closed: set[int] = set()
         self.appended: list[tuple[int, int]] = []
-        """First and last sequence of each append."""
+        """First and last sequence number of each append."""
         self.is_disk_quick = True
         if tail is not None:
             self.core.sequencer.set_tail(tail)
         self.handle(Start(place="here:1"))
 
     def handle(self, event: Event) -> list[Instruction]:
-        """An event and whatever the core wants to do right after it."""
+        """Handle an event and the immediate work of the core after it."""
         self.now_ns += NS_PER_MS
         out = self.core.handle(event, self.now_ns)
         while (deadline_ns := self.core.next_deadline_ns()) is not None and deadline_ns <= self.now_ns:
@@ -67,7 +67,7 @@ class RootCore:
         return self.receive_bytes(link, encode_block(packets, kind=KIND_PUBLISHED))
 
     def said(self, link: int) -> list[Any]:
-        """Control messages that wait for a link; everything that waits is taken."""
+        """Take all control messages that wait for a link."""
         data = self.core.fanout.take(link, 1 << 30)
         found = []
         while data:

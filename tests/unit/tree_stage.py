@@ -13,7 +13,7 @@ STREAM = "s1"
 
 
 class Stage(TreePlant):
-    """The root is called root; everything else is added before `up()`."""
+    """The root is called root; all other agents are added before `up()`."""
 
     def __init__(self, **options: Any) -> None:
         values: dict[str, Any] = {"agents": 0, "fan_out": 1, "subscribers": 0, "streams": 1, "publishers": 1}
@@ -51,7 +51,7 @@ class Stage(TreePlant):
         self.wait(60)
 
     def got(self, subscriber: Subscriber) -> list[int]:
-        """Sequences, in the order in which they came."""
+        """Sequence numbers, in the order of arrival."""
         story = self.stories.stories.get((subscriber.name, STREAM))
         return [] if story is None else [each.sequence for each in story.messages]
 
@@ -59,7 +59,7 @@ class Stage(TreePlant):
         return node.agent.fanout.stream(1).accepted if len(node.agent.streams) else 0
 
     def judge(self) -> None:
-        """What the simulator's checkers say of it, when nothing moves any more."""
+        """The report of the simulator's checkers when the tree is idle."""
         self.wait(500)
         for checker in self.checkers:
             checker.finish(self)

@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.common.nodes import described_node, run_node
 from penstock.feed.adapter_config import AdapterConfig
-from penstock.feed.live.adapter import LiveAdapter
+from penstock.feed.live.driver import LiveAdapter
 
 
 def adapter(

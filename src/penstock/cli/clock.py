@@ -9,8 +9,8 @@ import typer
 
 from penstock.base.errors import ConfigurationError
 from penstock.net.core.clock import ClockEstimate
-from penstock.net.live.agent import run_agent
 from penstock.net.live.clock_driver import ClockClient, ClockServer
+from penstock.net.live.event_loop import run_agent
 
 DEFAULT_PORT = 7_411
 

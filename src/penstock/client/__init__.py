@@ -6,7 +6,7 @@
 
 The administration server gives the addresses and keys of streams; the data comes directly from feed adapters, over
 multicast or TCP, and from other clients' publishers, over multicast. Read docs/how-to/client.md first; then client.py,
-subscription.py, and line.py, which processes messages before the application receives them.
+subscription.py, and feed_subscription.py, which processes messages before the application receives them.
 """
 
 from penstock.capture.core.message_reader import UnreadMessage
@@ -16,7 +16,7 @@ from penstock.client.client import Client
 from penstock.client.config import ClientConfig
 from penstock.client.connecting import connect
 from penstock.client.contributor import Contributor
-from penstock.client.noded import NodeRecords, NodeSubscription
+from penstock.client.nodes import NodeRecords, NodeSubscription
 from penstock.client.subscription import Statistics, Subscription
 from penstock.middleware.core.events import SessionEvent
 

@@ -27,11 +27,10 @@ from penstock.client.brokered_publisher import BrokeredPublisher
 from penstock.client.config import ClientConfig
 from penstock.client.context import ClientContext
 from penstock.client.contributor import Contributor
+from penstock.client.feed_subscription import LOOP_BACK, Surroundings, Transport
 from penstock.client.holding import Holding
 from penstock.client.inbox import Inbox
-from penstock.client.line import LOOP_BACK, Surroundings, Transport
-from penstock.client.noded import NodeRecords, NodeSubscription
-from penstock.client.nodes import NodeConsumers, kinds_of
+from penstock.client.nodes import NodeConsumers, NodeRecords, NodeSubscription, kinds_of
 from penstock.client.service import Protection
 from penstock.client.streams import HeldPublisher, HeldStream, Places, Streams
 from penstock.client.subscription import Subscription

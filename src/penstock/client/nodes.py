@@ -5,15 +5,54 @@ from typing import Any, TypeVar
 
 from penstock.base.errors import FilterExpressionError
 from penstock.client.context import ClientContext
-from penstock.client.noded import NodeRecords, NodeSubscription
+from penstock.client.holding import Holding, Manager
+from penstock.engine.client import NodeMessages, Records
 from penstock.engine.client.connect import consumer_request, event_source, record_source
 from penstock.engine.client.consumer import ConsumerRequest
+from penstock.engine.client.handle import ConsumerHandle
+from penstock.engine.client.sources import EventSource, RecordSource
 from penstock.engine.control import ClassWish
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.guard import Guard
 from penstock.security.core.brokering import Brokered, BrokeredStream
 from penstock.topics import Predicate
+
+
+class NodeHandle(ConsumerHandle, Holding):
+    """A consumer at a node, with the client's token handling."""
+
+    def cancel(self) -> None:
+        """Close the consumer, here and at the administration server."""
+        if not self._is_closed:
+            self._manager.cancel(self)
+            self.close()
+
+    def _check(self) -> None:
+        self._check_expiry()
+        super()._check()
+
+
+class NodeSubscription(NodeHandle, NodeMessages):
+    """Messages through a node, opened by Client.subscribe() and Client.metered(). One thread or task reads; any may
+    cancel().
+    """
+
+    def __init__(
+        self, source: EventSource, topics: Sequence[str], brokered: Brokered, manager: Manager, **options: Any
+    ) -> None:
+        NodeMessages.__init__(self, source, topics, **options)
+        self.hold(brokered, manager)
+
+
+class NodeRecords(NodeHandle, Records):
+    """Records of a node, opened by Client.records(). Any thread may read."""
+
+    def __init__(self, source: RecordSource, topics: Sequence[str], brokered: Brokered, manager: Manager) -> None:
+        Records.__init__(self, source)
+        self.topics = tuple(topics)
+        self.hold(brokered, manager)
+
 
 T = TypeVar("T", NodeSubscription, NodeRecords)
 

@@ -18,8 +18,8 @@ from penstock.capture.live._reading import BatchReader
 from penstock.client._ready import ReadyMessages
 from penstock.client.arrivals import Arrivals
 from penstock.client.batch import Batch
+from penstock.client.feed_subscription import FeedSubscription, Surroundings
 from penstock.client.joining import Outcome, Receipt
-from penstock.client.line import Line, Surroundings
 from penstock.client.service import has_service
 from penstock.middleware import Discontinuity, LossReceipt, MergeGap, SessionEvent
 from penstock.middleware.core.delivery_record import DeliveryRecord
@@ -81,8 +81,8 @@ class Subscription:
         self._around = around
         self._manager = manager
         self._image = image
-        self._lines: dict[tuple[str, int], Line] = {}
-        self._only_line: Line | None = None  # if there is one
+        self._lines: dict[tuple[str, int], FeedSubscription] = {}
+        self._only_line: FeedSubscription | None = None  # if there is one
         self._brokered = brokered
         self._ready = ReadyMessages(self._fill, self._raise_if_over, self._tell_session)
         self._reader = BatchReader(around.models, SystemRandomness().below(2**64), self._read)
@@ -395,7 +395,9 @@ class Subscription:
             else:
                 if known is not None:
                     known.close()
-                line = Line(self._around, stream, self.topics, self._brokered.token, self._reader, image=self._image)
+                line = FeedSubscription(
+                    self._around, stream, self.topics, self._brokered.token, self._reader, image=self._image
+                )
                 line.allow(Entitlement(self._brokered.grants), self._brokered.token)
                 self._lines[key] = line
         self._only_line = next(iter(self._lines.values())) if len(self._lines) == 1 else None

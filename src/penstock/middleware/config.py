@@ -30,10 +30,10 @@ class PublisherConfig(Config, frozen=True):
     keep_alive_packets: Count = 1_000
     """Maximum number of consecutive packets without the keep-alive flag."""
 
-    retransmission_packets_max: Count = 8_192
+    retransmission_packets_max: Count = 65_536
     """Packets kept for repair, per group."""
 
-    retransmission_bytes_max: Count = 16 * 1024 * 1024
+    retransmission_bytes_max: Count = 64 * 1024 * 1024
     """Bytes kept for repair, per group."""
 
     nack: Literal["unicast", "multicast"] = "unicast"
@@ -87,10 +87,10 @@ class ReceiverConfig(Config, frozen=True):
     nack_attempts_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = 12
     """Number of requests after which a packet is reported lost."""
 
-    window_packets_max: Count = 8_192
+    window_packets_max: Count = 65_536
     """Maximum number of packets between the next one to deliver and the newest one received."""
 
-    window_bytes_max: Count = 16 * 1024 * 1024
+    window_bytes_max: Count = 64 * 1024 * 1024
     """Bytes per stream held back while a repair is pending."""
 
     message_size_max: Annotated[int, msgspec.Meta(ge=1, le=MESSAGE_SIZE_MAX)] = MESSAGE_SIZE_MAX

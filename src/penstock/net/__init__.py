@@ -1,9 +1,10 @@
-"""Sockets: batched UDP multicast, TCP and WebSocket framing, control messages, the agent loop, clock offsets.
+"""Sockets: batched UDP multicast, TCP and WebSocket framing, control messages, the event loop, clock offsets.
 
 The package knows how bytes travel and who may connect, not what the messages of a subsystem mean. core/ does no I/O:
-framing.py, session.py (control connections), websocket.py, clock.py; events.py has the events and instructions of these
-cores. live/ runs them: stream.py on TCP; control_driver.py, websocket_driver.py and link.py are servers and clients;
-control_client.py and dialling.py reconnect; agent.py is the loop of a process. Read docs/how-to/network.md first.
+framing.py, control_session.py (control connections), websocket.py, clock.py; events.py has the events and instructions
+of these cores. live/ runs them: stream.py on TCP; control_driver.py, websocket_driver.py and link.py are servers and
+clients; control_client.py and dialling.py reconnect; event_loop.py is the loop of a process. Read
+docs/how-to/network.md first.
 """
 
 import importlib
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.net.core.clock import ClockEstimate, ClockEstimator
 from penstock.net.core.control import ControlProtocol, Version
 from penstock.net.core.framing import FrameDecoder, encode_frame
-from penstock.net.live.agent import CoreRunner, run_agent
 from penstock.net.live.clock_driver import ClockClient, ClockServer
 from penstock.net.live.control_driver import ControlConnection, ControlServer, connect_control
+from penstock.net.live.event_loop import CoreRunner, run_agent
 from penstock.net.secret import Secret, read_secret
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.base.config import Config
-from penstock.base.endpoint import BearerToken, Endpoint, Health, PageAccess
 from penstock.base.errors import ConfigurationError
 from penstock.base.metrics import Metrics
+from penstock.base.status_page import BearerToken, Health, PageAccess, StatusPage
 from penstock.net.config import TlsConfig
 from penstock.net.place import is_loopback
 from penstock.net.secret import SECRET_SIZE_MIN, read_private
@@ -52,11 +52,11 @@ class PageConfig(Protocol):
 
 def page_of(
     config: PageConfig, metrics: Metrics, health: Callable[[], Health], status: Callable[[], object]
-) -> Endpoint:
+) -> StatusPage:
     """Create the page of a node from its configuration, not started yet."""
     host = config.metrics_host
     access = page_access(config.metrics_access, host)
-    return Endpoint(metrics, health, host=host, port=config.metrics_port, status=status, access=access)
+    return StatusPage(metrics, health, host=host, port=config.metrics_port, status=status, access=access)
 
 
 def page_access(config: PageAccessConfig, host: str) -> PageAccess | None:

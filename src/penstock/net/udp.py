@@ -72,7 +72,7 @@ class Channel(Config, frozen=True):
 MEMBERSHIPS_MAX = 20
 """Groups that Linux lets a socket join, unless told otherwise."""
 
-RECEIVE_BUFFER_SIZE = 16 * 1024 * 1024
+RECEIVE_BUFFER_SIZE = 64 * 1024 * 1024
 SEND_BUFFER_SIZE = 4 * 1024 * 1024
 
 # Linux's numbers, which the socket module does not name

@@ -1,6 +1,5 @@
 """The role of a plant's process: administration server, adapter, filter module, distribution node, agent, message
-router,
-witness or player.
+router, witness or player.
 
 Only the process with a role imports the role's implementation.
 """
@@ -16,7 +15,6 @@ import msgspec
 
 from penstock.admin.config import AdminConfig
 from penstock.assured.core.status import RouterStatus, WitnessStatus
-from penstock.assured.live.witness import LiveWitness
 from penstock.assured.node_config import RouterNodeConfig, WitnessConfig
 from penstock.base.errors import LocalProtocolError, PenstockError
 from penstock.base.files import share_with_group
@@ -26,12 +24,13 @@ from penstock.feed.core.play.config import PlayerConfig
 from penstock.feed.core.status import AdapterStatus
 from penstock.filter.core.status import FilterStatus
 from penstock.filter.module_config import FilterModuleConfig
-from penstock.net.live.agent import run_agent
+from penstock.net.live.event_loop import run_agent
 from penstock.node.document import NodeConfig, name_of
 from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS, Supervised
 from penstock.plant.config import AnyNodeConfig, MuxConfig, PlantConfig
 from penstock.plant.core.status import NodeStatus
+from penstock.plant.edge_config import EdgeConfig
 from penstock.runtime.running import SWITCH_SECONDS, L, run_live
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.status import AgentStatus
@@ -39,7 +38,8 @@ from penstock.tree.core.status import AgentStatus
 if TYPE_CHECKING:
     from penstock.admin.live.driver import LiveAdministration
     from penstock.assured.live.driver import LiveRouter
-    from penstock.feed.live.adapter import LiveAdapter
+    from penstock.assured.live.witness import LiveWitness
+    from penstock.feed.live.driver import LiveAdapter
     from penstock.feed.live.play.player_node import LivePlayer
     from penstock.filter.live.driver import LiveFilter
     from penstock.plant.live.driver import LiveNode
@@ -147,7 +147,7 @@ def role_of(config: NodeConfig, path: Path | None) -> Role[Any]:
     for kind, role in ROLES.items():
         if isinstance(config, kind):
             return role(config, path)
-    raise LocalProtocolError("consoles are run by penstock.web.process", where=name_of(config))
+    raise LocalProtocolError("consoles are run by penstock.web.live.process", where=name_of(config))
 
 
 def noting(plant: Plant, name: str, tell: Tell) -> Tell:
@@ -201,7 +201,7 @@ def _administration(config: AdminConfig, _: Path | None) -> "Role[LiveAdministra
 
 
 def _adapter(config: AdapterConfig, _: Path | None) -> "Role[LiveAdapter]":
-    from penstock.feed.live.adapter import LiveAdapter
+    from penstock.feed.live.driver import LiveAdapter
 
     return Role(
         lambda: LiveAdapter(config),
@@ -254,7 +254,9 @@ def _router(config: RouterNodeConfig, _: Path | None) -> "Role[LiveRouter]":
     )
 
 
-def _witness(config: WitnessConfig, _: Path | None) -> Role[LiveWitness]:
+def _witness(config: WitnessConfig, _: Path | None) -> "Role[LiveWitness]":
+    from penstock.assured.live.witness import LiveWitness
+
     return Role(
         lambda: LiveWitness(config),
         lambda live: Ready(live.place, live.node.url),
@@ -284,3 +286,17 @@ ROLES: dict[type, Callable[[Any, Path | None], Role[Any]]] = {
     WitnessConfig: _witness,
     PlayerConfig: _player,
 }
+
+IMPLEMENTATIONS: dict[type[NodeConfig], str] = {
+    AdminConfig: "penstock.admin.live.driver",
+    AdapterConfig: "penstock.feed.live.driver",
+    FilterModuleConfig: "penstock.filter.live.driver",
+    PlantConfig: "penstock.plant.live.driver",
+    MuxConfig: "penstock.plant.live.driver",
+    EdgeConfig: "penstock.plant.live.driver",
+    AgentConfig: "penstock.node.agents",
+    RouterNodeConfig: "penstock.assured.live.driver",
+    WitnessConfig: "penstock.assured.live.witness",
+    PlayerConfig: "penstock.feed.live.play.player_node",
+}
+"""Modules of roles, which nodes of the plant share."""

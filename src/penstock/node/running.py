@@ -31,6 +31,7 @@ from penstock.node.orders import Order, OrderListener
 from penstock.node.plant import Plant
 from penstock.node.restarts import STEADY_SECONDS, Restarts
 from penstock.node.roles import (
+    IMPLEMENTATIONS,
     AdapterReport,
     AgentReport,
     DistributionReport,
@@ -57,19 +58,6 @@ ROUTING: tuple[type[NodeConfig], ...] = (RouterNodeConfig, WitnessConfig)
 MAIN = "penstock.node.roles:main"
 MAINS: dict[type[NodeConfig], str] = {ConsoleConfig: "penstock.web.live.process:main"}
 """Entry points of nodes that run in a package above this one."""
-
-IMPLEMENTATIONS: dict[type[NodeConfig], str] = {
-    AdminConfig: "penstock.admin.live.driver",
-    AdapterConfig: "penstock.feed.live.adapter",
-    FilterModuleConfig: "penstock.filter.live.driver",
-    PlantConfig: "penstock.plant.live.driver",
-    MuxConfig: "penstock.plant.live.driver",
-    EdgeConfig: "penstock.plant.live.driver",
-    AgentConfig: "penstock.node.agents",
-    RouterNodeConfig: "penstock.assured.live.driver",
-    PlayerConfig: "penstock.feed.live.play.player_node",
-}
-"""Modules of roles, which nodes of the plant share."""
 
 log = logger("node")
 

@@ -51,7 +51,7 @@ class Connection(Protocol[M]):
     def __aiter__(self) -> AsyncIterator[M]: ...
 
 
-class DataPath(Protocol):
+class DataThreadCalls(Protocol):
     """The part of a node that runs in its data thread."""
 
     def ask(self, question: Callable[[], T]) -> "Future[T]": ...
@@ -83,7 +83,7 @@ class ControlService(Generic[M, R, P]):
         protocol: ControlProtocol[M],
         access: AccessControl[P],
         refusals: Refusals[R],
-        data: DataPath,
+        data: DataThreadCalls,
         texts: ServiceTexts,
         settings: ServiceSettings,
         *,
@@ -93,7 +93,7 @@ class ControlService(Generic[M, R, P]):
         self.counters = settings.counters
         self.outboxes: dict[int, Outbox[Any]] = {}  # by party
         self._refusals = refusals
-        self._data_path = data
+        self._data_thread = data
         self._texts = texts
         self._outbox_max = outbox_max
         self._log = settings.log
@@ -246,4 +246,4 @@ class ControlService(Generic[M, R, P]):
 
     async def ask(self, question: Callable[[], T]) -> T:
         """Run the function in the data thread and return its result."""
-        return await asyncio.wrap_future(self._data_path.ask(question))
+        return await asyncio.wrap_future(self._data_thread.ask(question))

@@ -11,7 +11,7 @@ from penstock.base.clock import Clock
 from penstock.base.core import Core, Tick
 from penstock.base.errors import PenstockError
 from penstock.base.log import Logger
-from penstock.net.live.agent import CoreRunner
+from penstock.net.live.event_loop import CoreRunner
 from penstock.runtime.access import watch_expiry
 from penstock.runtime.happening import Happening
 from penstock.runtime.node import Node

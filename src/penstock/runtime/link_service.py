@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from penstock.base.errors import PenstockError
 from penstock.net.core.control import ControlProtocol
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import encode_frame
-from penstock.net.core.session import Peer
 from penstock.net.live.admission import Admission
 from penstock.net.live.link import Link, LinkServer
 from penstock.runtime.service_settings import ServiceSettings

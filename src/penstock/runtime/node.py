@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias
 
 from penstock.base.counters import Counters
-from penstock.base.endpoint import Endpoint, Health
 from penstock.base.errors import ProcessError
 from penstock.base.log import logger
 from penstock.base.metrics import Metrics, Row
-from penstock.net.live.agent import stopped_or_failed
+from penstock.base.status_page import Health, StatusPage
+from penstock.net.live.event_loop import stopped_or_failed
 from penstock.net.page_access import PageConfig, page_of
 from penstock.security.core.access import AdminAccess
 from penstock.security.core.brokering import Revoked
@@ -35,7 +35,7 @@ from penstock.security.live.token_watch import UNREACHABLE, TokenWatch
 from penstock.wire import Authenticator
 
 CLOSE_SECONDS = 5.0
-"""Time limit of one shutdown step. A process has net.agent.STOP_SECONDS for all of them."""
+"""Time limit of one shutdown step. A process has net.live.event_loop.STOP_SECONDS for all of them."""
 
 Step: TypeAlias = Callable[[], Awaitable[None] | None]
 """Starts or closes a part, in the thread of the loop. A step that blocks is wrapped with in_thread()."""
@@ -110,7 +110,7 @@ class Node:
         self._is_closing = False
         self._status: Callable[[], object] = dict
         self._health: Callable[[], Health] = lambda: Health(is_healthy=True)
-        self._page: Endpoint | None = None
+        self._page: StatusPage | None = None
 
     # Counters and the page
 
@@ -142,7 +142,7 @@ class Node:
             self.metrics.show_rows(rows)
 
     @property
-    def page(self) -> Endpoint:
+    def page(self) -> StatusPage:
         assert self._page is not None, "start() opens the page of a node that has one"
         return self._page
 

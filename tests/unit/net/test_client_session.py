@@ -1,4 +1,4 @@
-"""The link of a client: its states, timeouts, back-off, final refusals, and what is asked again on another link."""
+"""A client's link: states, timeouts, back-off, final refusals, and requests that are repeated on the next link."""
 
 import random
 from typing import Any
@@ -73,7 +73,7 @@ class Stage:
         return self.session.handle(event, now_ns)
 
     def tick(self, now_ns: int) -> list[Any]:
-        """At the deadline, and not before."""
+        """Tick at the deadline, and not before it."""
         assert self.session.next_deadline_ns() == now_ns
         assert self.tell(Tick(), now_ns - 1) == []
         return self.tell(Tick(), now_ns)
@@ -104,28 +104,28 @@ def in_use() -> Stage:
 # Attempts
 
 
-def test_an_attempt_that_fails_is_followed_by_the_next_address_and_then_by_a_pause() -> None:
+def test_a_failed_attempt_is_followed_by_the_next_address_and_then_by_a_pause() -> None:
     stage = begun()
     assert stage.tell(ConnectFailed(1, "refused")) == [Connect(2, "b")]
     assert stage.tell(ConnectFailed(2, "refused"), 5) == []
     assert stage.tick(5 + PAUSE_NS) == [Connect(3, "a")]
 
 
-def test_a_server_that_does_not_connect_in_time_is_given_up() -> None:
+def test_a_connect_timeout_ends_the_attempt() -> None:
     stage = begun()
     assert stage.tick(ANSWER_NS) == [Connect(2, "b")]
     assert stage.addresses.told == ["silent"]
 
 
-def test_a_server_that_does_not_answer_the_login_is_given_up() -> None:
+def test_a_login_timeout_ends_the_attempt() -> None:
     stage = begun()
     stage.connect(1, 11, 100)
     assert stage.tick(ANSWER_NS) == [Close(11), LinkLeft(11, was_lost=False), Connect(2, "b")]
     assert stage.addresses.told == ["silent"]
 
 
-def test_a_link_of_an_attempt_that_was_given_up_is_closed() -> None:
-    """Also during the pause that follows: the address that it is of is no longer the one that is tried."""
+def test_a_link_of_an_abandoned_attempt_is_closed() -> None:
+    """Also during the pause that follows, because the link's address is no longer the current one."""
     stage = begun()
     stage.tick(ANSWER_NS)
     assert stage.tell(Connected(1, 11), ANSWER_NS) == [Close(11)]
@@ -146,7 +146,7 @@ def test_a_second_link_of_an_attempt_is_closed() -> None:
 # The link in use
 
 
-def test_a_quiet_link_is_pinged_three_times_and_then_left() -> None:
+def test_a_quiet_link_is_closed_after_three_pings_without_an_answer() -> None:
     stage = in_use()
     assert stage.tick(PING_NS) == [Say(11, Ping(PING_NS))]
     assert stage.tick(2 * PING_NS) == [Say(11, Ping(2 * PING_NS))]
@@ -155,7 +155,7 @@ def test_a_quiet_link_is_pinged_three_times_and_then_left() -> None:
     assert (stage.session.link, stage.session.welcome) == (0, None)
 
 
-def test_whatever_comes_shows_that_the_server_lives() -> None:
+def test_any_message_shows_that_the_server_is_alive() -> None:
     stage = in_use()
     stage.tick(PING_NS)
     assert stage.session.hear(11, 400)
@@ -167,7 +167,7 @@ def test_whatever_comes_shows_that_the_server_lives() -> None:
     assert stage.tick(400 + SILENCE_NS)[0] == Close(11)
 
 
-def test_an_answer_takes_the_place_of_a_ping() -> None:
+def test_an_answer_replaces_a_ping() -> None:
     stage = in_use()
     stage.session.hear_answer(200)
     assert stage.tick(200 + PING_NS) == [Say(11, Ping(200 + PING_NS))]
@@ -179,7 +179,7 @@ def test_pings_are_answered_and_pongs_are_not() -> None:
     assert stage.session.answer(11, Pong(3, 4, 5), 9) == []
 
 
-def test_nothing_counts_that_comes_on_another_link() -> None:
+def test_events_of_another_link_are_ignored() -> None:
     stage = begun()
     assert not stage.session.hear(0, 0)
     stage.connect(1, 11)
@@ -189,7 +189,7 @@ def test_nothing_counts_that_comes_on_another_link() -> None:
     assert stage.tell(LinkClosed(0)) == []
 
 
-def test_a_link_that_closes_is_replaced() -> None:
+def test_a_closed_link_is_replaced() -> None:
     stage = in_use()
     assert stage.tell(LinkClosed(11), 20) == [LinkLeft(11, was_lost=True), Connect(2, "b")]
     assert stage.use(2, 12, 30) == []
@@ -197,10 +197,10 @@ def test_a_link_that_closes_is_replaced() -> None:
     assert stage.session.was_welcome
 
 
-def test_silence_means_nothing_while_nothing_is_read() -> None:
+def test_silence_does_not_count_while_reading_is_paused() -> None:
     stage = in_use()
     stage.session.pause()
-    assert stage.session.hear(11, 10)  # something that was on its way
+    assert stage.session.hear(11, 10)  # a message that was under way
     late_ns = 100 * SILENCE_NS
     assert stage.tell(Tick(), late_ns) == [Say(11, Ping(late_ns))]
     stage.session.resume(late_ns)
@@ -209,26 +209,26 @@ def test_silence_means_nothing_while_nothing_is_read() -> None:
     assert stage.tick(late_ns + SILENCE_NS)[0] == Close(11)
 
 
-# Another link while one is in use
+# A second link while one is in use
 
 
-def test_a_move_changes_over_when_the_next_link_is_used() -> None:
+def test_a_move_switches_links_when_the_next_link_is_ready() -> None:
     stage = in_use()
     assert stage.session.move("c", 10) == [Connect(2, "c")]
-    assert stage.session.move("d", 10) == [], "one at a time"
+    assert stage.session.move("d", 10) == [], "only one move at a time"
     assert stage.use(2, 12, 20) == []
     assert (stage.session.link, stage.session.next_link) == (11, 12)
-    assert not stage.session.expects_welcome(12), "it has it"
+    assert not stage.session.expects_welcome(12), "the move is complete"
     assert stage.session.use_next(30) == [LinkLeft(11, was_lost=False), Close(11)]
     assert (stage.session.link, stage.session.place, stage.session.welcome) == (12, "c", "welcome on 12")
 
 
 @pytest.mark.parametrize("place", ["", "a"])
-def test_nobody_moves_to_where_it_is(place: str) -> None:
+def test_a_move_to_the_current_address_is_ignored(place: str) -> None:
     assert in_use().session.move(place, 10) == []
 
 
-def test_a_move_that_fails_leaves_the_link_in_use() -> None:
+def test_a_failed_move_leaves_the_link_in_use() -> None:
     stage = in_use()
     stage.session.move("c", 10)
     assert stage.tell(ConnectFailed(2), 20) == []
@@ -239,7 +239,7 @@ def test_a_move_that_fails_leaves_the_link_in_use() -> None:
     assert (stage.session.link, stage.session.candidate) == (11, "")
 
 
-def test_the_next_link_takes_over_when_the_link_in_use_is_lost() -> None:
+def test_the_next_link_takes_over_when_the_current_link_is_lost() -> None:
     stage = in_use()
     stage.session.move("c", 10)
     stage.use(2, 12, 20)
@@ -247,7 +247,7 @@ def test_the_next_link_takes_over_when_the_link_in_use_is_lost() -> None:
     assert stage.session.link == 12
 
 
-def test_a_move_goes_on_when_the_link_in_use_is_lost() -> None:
+def test_a_move_continues_when_the_link_in_use_is_lost() -> None:
     stage = in_use()
     stage.session.move("c", 10)
     assert stage.tell(LinkClosed(11), 15) == [LinkLeft(11, was_lost=True)]
@@ -255,7 +255,7 @@ def test_a_move_goes_on_when_the_link_in_use_is_lost() -> None:
     assert stage.session.link == 12
 
 
-def test_a_next_link_with_its_welcome_has_time_while_nothing_is_read() -> None:
+def test_a_next_link_after_its_welcome_does_not_time_out_while_reading_is_paused() -> None:
     stage = in_use()
     stage.session.move("c", 0)
     stage.use(2, 12)
@@ -279,7 +279,7 @@ def test_a_next_link_with_its_welcome_has_time_while_nothing_is_read() -> None:
         ("busy", True, None),
     ],
 )
-def test_refusals_that_another_attempt_would_not_change_are_final(
+def test_refusals_that_no_further_attempt_can_change_are_final(
     code: str, was_welcome: bool, kind: type[PenstockError] | None
 ) -> None:
     stage = in_use() if was_welcome else begun()
@@ -307,21 +307,21 @@ def test_a_final_refusal_ends_both_links() -> None:
     assert out[:2] == [Close(11), Close(12)]
 
 
-def test_a_refusal_that_names_a_server_is_followed() -> None:
+def test_a_refusal_that_names_a_server_redirects_the_client() -> None:
     stage = begun()
     stage.connect(1, 11)
     out = stage.session.refuse(11, "busy", BUSY, 0, hint="c")
     assert out == [Close(11), LinkLeft(11, was_lost=False), Connect(2, "c")]
 
 
-def test_a_server_that_is_not_good_enough_is_left() -> None:
+def test_an_unsuitable_server_is_left() -> None:
     stage = begun()
     stage.connect(1, 11)
     assert stage.session.leave(11, 0) == [Close(11), LinkLeft(11, was_lost=False), Connect(2, "b")]
     assert not stage.session.was_welcome
 
 
-def test_a_refusal_without_an_error_of_its_own_keeps_its_code() -> None:
+def test_a_refusal_without_a_matching_error_class_keeps_its_code() -> None:
     error = REFUSALS.error_of("busy", "too many", hint="later")
     assert isinstance(error, RefusedError)
     assert error.peer_code == "busy"
@@ -340,31 +340,31 @@ def test_a_request_is_answered_once() -> None:
     assert requests.take(99) is None
 
 
-def test_what_is_not_answered_is_asked_again_in_its_order_with_a_new_number() -> None:
+def test_unanswered_requests_are_repeated_in_order_with_new_numbers() -> None:
     requests: Requests[str] = Requests()
     for each in "abc":
         requests.add(each)
     requests.take(2)
     assert requests.lose() == ["a", "c"]
     assert not requests
-    assert requests.add("a") == 4, "a late answer to the first link finds nothing"
+    assert requests.add("a") == 4, "a late answer to the first link is ignored"
 
 
-def test_numbers_in_use_are_left_out_after_the_last_one() -> None:
+def test_request_numbers_in_use_are_skipped_after_the_wrap() -> None:
     requests: Requests[str] = Requests(lambda number: number == 2)
     requests.add("kept")
     requests._numbers._last = U32_MAX - 1
     assert requests.add("last") == U32_MAX
-    assert requests.next_number() == 3, "1 waits, 2 is used for something else"
+    assert requests.next_number() == 3, "1 waits, 2 is in use for another request"
 
 
 # Any order of events
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_happens_there_is_one_way_forward(seed: int) -> None:
-    """At most one link in use and one next link; every other link was closed; and without a link there is always a
-    deadline by which something is tried."""
+def test_any_order_of_events_leaves_a_link_or_a_deadline(seed: int) -> None:
+    """At most one link in use and one next link; every other link is closed; without a link there is always a deadline
+    for the next attempt."""
     draw = random.Random(seed)
     stage = Stage()
     session = stage.session

@@ -20,7 +20,6 @@ from penstock.admin.core.operations import AUDITOR, OPERATIONS, ChangesQuery, Ev
 from penstock.admin.live.http import protected, read_document
 from penstock.admin.live.server import AdminService
 from penstock.base.counters import Cause, Counters
-from penstock.base.endpoint import BearerToken
 from penstock.base.errors import (
     ForbiddenError,
     NotFoundError,
@@ -32,6 +31,7 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION, Metrics
+from penstock.base.status_page import BearerToken
 from penstock.security.core import brokering as b
 from penstock.security.core.authentication import PUBLISHERS
 

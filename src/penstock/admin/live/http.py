@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.decoding import DECODE_ERRORS, json_decoder
-from penstock.base.endpoint import TOKEN_NEEDED, BearerToken
 from penstock.base.errors import LimitError, RequestError, TokenError
+from penstock.base.status_page import TOKEN_NEEDED, BearerToken
 
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 

@@ -43,7 +43,7 @@ from penstock.assured.core.session.events import (
 from penstock.assured.core.session.parts import FlowPart, PublisherPart
 from penstock.assured.core.session.places import SessionConfig
 from penstock.assured.core.session.refusals import error_of
-from penstock.assured.core.session.session import Session
+from penstock.assured.core.session.session import AssuredSession
 from penstock.assured.wire._layout import WINDOW_MAX
 from penstock.assured.wire.control import (
     ASSURED,
@@ -100,7 +100,7 @@ class Assured:
 
         self._config = config
         self._answer_seconds = answer_seconds
-        self._core = Session(config, SystemRandomness(), self.counters, token=token)
+        self._core = AssuredSession(config, SystemRandomness(), self.counters, token=token)
         self._answers: dict[int, Answer | None] = {}
         self._last_token = 0
         self._failed: dict[PublisherPart | FlowPart, PenstockError] = {}
@@ -112,17 +112,16 @@ class Assured:
         self._own_thread = LoopThread("penstock-assured") if thread is None else None
         self._thread = thread or self._own_thread
         assert self._thread is not None
-        self._running = self._thread.start(self._start(guard or Guard())).result()
+        self._thread.start(self._start(guard or Guard())).result()
         leftover.opened(self)
 
-    async def _start(self, guard: Guard) -> AssuredSessionDriver:
+    async def _start(self, guard: Guard) -> None:
         self._loop = asyncio.get_running_loop()
         self._running = AssuredSessionDriver(
             self._core, self._config.name, guard, self.counters, self._carry_out, self._exchanged
         )
         self._running.runner.failed.add_done_callback(self._core_failed)
         self._running.start()
-        return self._running
 
     # For the application
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from penstock.assured.client._inline_commit import InlineLink
 from penstock.assured.core.session.parts import PublisherPart
-from penstock.assured.core.session.session import Session
+from penstock.assured.core.session.session import AssuredSession
 from penstock.assured.wire._frames import FrameSplitter
 from penstock.base.clock import NS_PER_SECOND
 from penstock.net._tcp import Receiver
@@ -66,7 +66,7 @@ class ClientInlineCommit:
 
     def __init__(
         self,
-        core: Session,
+        core: AssuredSession,
         told: Callable[[PublisherPart, list[tuple[int, int, int]]], None],
         asked: Callable[["AsyncPublishing | None"], None],
         returned: Callable[[Link, InlineLink], None],

@@ -9,7 +9,7 @@ from penstock.assured.client.async_publishing import AsyncPublishing
 from penstock.assured.client.inline_commit import ClientInlineCommit
 from penstock.assured.core.session.events import DataReceived, End, Flush
 from penstock.assured.core.session.parts import PublisherPart
-from penstock.assured.core.session.session import Session
+from penstock.assured.core.session.session import AssuredSession
 from penstock.assured.wire._frames import FrameSplitter
 from penstock.assured.wire.control import ASSURED, MESSAGE_SIZE_MAX
 from penstock.base.counters import Counters
@@ -18,8 +18,8 @@ from penstock.base.log import logger
 from penstock.net.config import ControlConfig
 from penstock.net.core.client_session import Close, Over, Say, SendData
 from penstock.net.guard import Guard
+from penstock.net.live.client_session_driver import ClientSessionDriver
 from penstock.net.live.link import Link
-from penstock.net.live.session_driver import SessionDriver
 
 LINK = ControlConfig(message_size_max=MESSAGE_SIZE_MAX)
 
@@ -33,14 +33,14 @@ class AssuredSessionDriver:
 
     def __init__(
         self,
-        core: Session,
+        core: AssuredSession,
         node: str,
         guard: Guard,
         counters: Counters,
         carry_out: Callable[[Any], None],
         exchanged: Callable[[PublisherPart, list[tuple[int, int, int]]], None],
     ) -> None:
-        self._driver: SessionDriver[FrameSplitter] = SessionDriver(
+        self._driver: ClientSessionDriver[FrameSplitter] = ClientSessionDriver(
             core, ASSURED, self, server="router", node=node, guard=guard, config=LINK, counters=counters, log=log
         )
         self.runner = self._driver.runner

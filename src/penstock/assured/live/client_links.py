@@ -37,8 +37,8 @@ from penstock.net.core.control import (
     UnknownMessageError,
     encode_session,
 )
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import encode_frame
-from penstock.net.core.session import Peer
 from penstock.net.live.link import Link, end_links
 from penstock.net.secret import Secret
 from penstock.runtime.link_service import LOGIN_SIZE_MAX, LinkService

@@ -36,12 +36,12 @@ from penstock.assured.wire.control import (
     Refused,
 )
 from penstock.base.clock import BootClock, SystemRandomness
-from penstock.base.endpoint import Health
 from penstock.base.errors import ConfigurationError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
+from penstock.base.status_page import Health
 from penstock.model import MessageModel
-from penstock.net.live.agent import stopped_or_failed
+from penstock.net.live.event_loop import stopped_or_failed
 from penstock.net.secret import Secret, read_secret
 from penstock.net.tls import server_context
 from penstock.runtime.accounts import Account, add_accounts
@@ -87,7 +87,7 @@ class LiveRouter:
             is_crowded=self._is_crowded,
         )
         self._requests.use(self._links)
-        self._storing: LiveDisk | None = None
+        self._disk: LiveDisk | None = None
         self._is_settled = asyncio.Event()  # the role is known, and on the disk
         self._is_serving = False
         node.add("port", start=self._links.bind)
@@ -117,7 +117,7 @@ class LiveRouter:
         inline = None
         if self.config.pair is None:  # in a pair, the other router would consider it dead
             inline = RouterInlineCommit(self._core, self._links, self._runner.failed.done)
-        storing = self._storing = LiveDisk(
+        disk = self._disk = LiveDisk(
             directory / "journal",
             self.config.journal,
             counters,
@@ -126,19 +126,19 @@ class LiveRouter:
             after_inline_commit=None if inline is None else inline.run,
         )
         records = 0
-        for batch in storing.replay():
+        for batch in disk.replay():
             records += len(batch)
             self._runner.handle(events.Replay(batch.data, batch.rows))
             await asyncio.sleep(0)
-        self._runner.handle(events.Start(storing.next_sequence, time.time_ns()))
+        self._runner.handle(events.Start(disk.next_sequence, time.time_ns()))
         await stopped_or_failed(self._is_settled, self._runner.failed)
         if self._running.has_failed:
             raise self._runner.failed.result()
         log.info("recovered", records=records, ms=round(1_000 * (time.monotonic() - began)))
 
     async def _close_disk(self) -> None:
-        if self._storing is not None:
-            await self._storing.close()
+        if self._disk is not None:
+            await self._disk.close()
 
     async def _begin(self) -> None:
         if self._pair is not None:
@@ -154,7 +154,7 @@ class LiveRouter:
             if self._pair is not None and self._is_serving and not self.node.has_failed:
                 await self._pair.hand_over()
         finally:
-            if not self._running.has_failed and self._storing is not None:
+            if not self._running.has_failed and self._disk is not None:
                 self._runner.handle(events.Stop("the router ends"))
 
     @property
@@ -173,15 +173,15 @@ class LiveRouter:
             case events.SendData(link, data):
                 self._links.send(link, data)
             case events.Append():
-                self._stored.append(instruction)
+                self._open_disk.append(instruction)
             case events.SendMessage(link, message):
                 if isinstance(message, Refused) and message.code == "not_active":
                     message = msgspec.structs.replace(message, place=self._requests.other_place)
                 self._links.say(link, message)
             case events.ReadRecords():
-                self._stored.read(instruction)
+                self._open_disk.read(instruction)
             case events.RemoveBefore(sequence):
-                self._stored.remove_before(sequence)
+                self._open_disk.remove_before(sequence)
             case PeerSend() | PeerEnd() | Tell() | Keep():
                 assert self._pair is not None
                 self._pair.carry_out(instruction)
@@ -202,12 +202,12 @@ class LiveRouter:
             self._pair.look()
 
     @property
-    def _stored(self) -> LiveDisk:
-        assert self._storing is not None
-        return self._storing
+    def _open_disk(self) -> LiveDisk:
+        assert self._disk is not None
+        return self._disk
 
     def _is_crowded(self) -> bool:
-        return self._storing is not None and self._storing.backlog_bytes > self.config.backlog_bytes_max
+        return self._disk is not None and self._disk.backlog_bytes > self.config.backlog_bytes_max
 
     def _note(self, noted: events.Noted) -> None:
         self._running.note(noted.what, noted.values)
@@ -229,7 +229,7 @@ class LiveRouter:
             epoch=self._core.epoch,
             control_port=self._links.port,
             clients=self._links.count,
-            is_storing=self._storing is None or self._storing.is_storing,
+            is_storing=self._disk is None or self._disk.is_storing,
             is_in_touch=self.node.is_in_touch,
             endpoints=endpoints_of(self._core),
             happenings=self._running.happenings(),

@@ -64,7 +64,7 @@ class RouterInlineCommit:
         """True if only topics decide on the endpoints of its messages, and no other client has work to do."""
         core = self._core
         client = core.links.get(link.number)
-        is_plain = client is not None and core.is_active and core.publishing.is_plain(client)
+        is_plain = client is not None and core.is_active and core.intake.is_plain(client)
         return (
             is_plain
             and not self._is_over()

@@ -14,7 +14,7 @@ def role_of(core: MessageRouter) -> Role:
 
 
 def copying_of(pair: Pair) -> Copying:
-    if pair.is_active and pair.degrading.state != "synchronous":
+    if pair.is_active and pair.degradation.state != "synchronous":
         return "degraded"
     if pair.link.peer is None or not (pair.is_active or pair.link.peer.role == "active"):
         return "apart"

@@ -197,12 +197,14 @@ class LivePair:
             orders, self._orders = self._orders, {}
             for (link, number), timer in orders.items():
                 timer.cancel()
-                self._say(link, Done(number, self.core.switching.left_there))
+                self._say(link, Done(number, self.core.planned_switch.left_there))
 
     def _has_handed_over(self) -> bool:
         """True if the other router is active, or the planned switch is over."""
         peer = self.core.link.peer
-        return peer is None or (not self.core.switching.is_under_way if self.core.is_active else peer.role == "active")
+        return peer is None or (
+            not self.core.planned_switch.is_under_way if self.core.is_active else peer.role == "active"
+        )
 
     def status(self) -> Replication:
         """May be called in any thread."""
@@ -213,7 +215,7 @@ class LivePair:
             state=self._state,
             since_ns=self._since_ns,
             is_linked=core.link.peer is not None,
-            is_ordered=core.degrading.is_ordered,
+            is_ordered=core.degradation.is_ordered,
             backlog=sending.backlog if sending is not None else 0,
             differences=self._mirroring.differences,
             lacking=lacking_of(core),

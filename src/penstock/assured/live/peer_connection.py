@@ -18,8 +18,8 @@ from penstock.base.errors import FrameError, NotEntitledError, PenstockError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
 from penstock.net.core.control import Ping, encode_session
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import FrameDecoder, encode_frame
-from penstock.net.core.session import Peer
 from penstock.net.live.dialling import redial
 from penstock.net.live.link import Link, LinkServer, connect_link, end_links
 from penstock.net.secret import read_secret

@@ -15,9 +15,9 @@ from penstock.assured.core.status import WitnessStatus
 from penstock.assured.live.voter import LiveVoter
 from penstock.assured.node_config import WitnessConfig
 from penstock.base.clock import BootClock
-from penstock.base.endpoint import Health
 from penstock.base.log import logger
-from penstock.net.live.agent import CoreRunner
+from penstock.base.status_page import Health
+from penstock.net.live.event_loop import CoreRunner
 from penstock.runtime.node import Node
 
 log = logger("assured.witness")

@@ -16,8 +16,8 @@ from penstock.base.errors import PenstockError
 from penstock.bench.transports import PATIENCE_SECONDS, check
 from penstock.net.config import ControlConfig
 from penstock.net.core.control import Ping, SessionMessage, encode_session
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import FrameDecoder, encode_frame
-from penstock.net.core.session import Peer
 from penstock.net.live.link import Link, connect_link
 from penstock.net.place import parse_place
 from penstock.tree.core.control import (

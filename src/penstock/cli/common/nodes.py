@@ -12,7 +12,7 @@ import typer
 
 from penstock.base.config import load_toml, parse_toml, read_document
 from penstock.base.errors import ConfigurationError, PenstockError
-from penstock.net.live.agent import run_agent
+from penstock.net.live.event_loop import run_agent
 from penstock.node.pages import Pages
 from penstock.node.plant import Plant
 from penstock.runtime.running import SWITCH_SECONDS, L, Runnable, run_live

@@ -23,7 +23,7 @@ from penstock.journal.client import follow_remote
 from penstock.journal.live.files import Directory, boot_id
 from penstock.journal.live.verify import SegmentReport, inspect, missing_segments
 from penstock.journal.server import JournalServer
-from penstock.net.live.agent import run_agent
+from penstock.net.live.event_loop import run_agent
 from penstock.net.secret import Secret, read_secret
 from penstock.security.live.journal_access import JournalAccess, JournalLogin, admin_access
 

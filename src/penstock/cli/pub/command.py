@@ -14,7 +14,7 @@ from penstock.cli.pub.lines import numbered_lines
 from penstock.cli.pub.options import PubOptions
 from penstock.cli.pub.publisher import publishing
 from penstock.cli.pub.tree import TreeOutput, opened_publisher
-from penstock.client.lines import LinePublisher, Output
+from penstock.client.text_lines import LinePublisher, Output
 from penstock.demo.generator import TickGenerator
 from penstock.demo.schedule import Schedule
 from penstock.net.udp import Channel

@@ -12,8 +12,8 @@ from penstock.cli.common.interrupt import interruptible
 from penstock.cli.sub.options import SubOptions
 from penstock.cli.sub.output import show_session, write_told
 from penstock.client import ClientConfig, Subscription, connect
+from penstock.client.feed_subscription import Transport
 from penstock.client.joining import Receipt
-from penstock.client.line import Transport
 from penstock.filter.client.discovery import AUTO
 from penstock.filter.core.control import Wish
 from penstock.middleware import Discontinuity, LossReceipt

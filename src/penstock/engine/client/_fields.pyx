@@ -152,14 +152,6 @@ cdef class FieldTable:
             PyBuffer_Release(&content)
         return out
 
-    def names_of_words(self, words) -> tuple:
-        """Return the names of the fields whose bits are set in the words of a mask."""
-        cdef uint64_t[MASK_WORDS] mask
-        cdef int word
-        for word in range(MASK_WORDS):
-            mask[word] = words[word]
-        return self.names_of(mask)
-
     cdef tuple names_of(self, const uint64_t *mask):
         cdef uint32_t field
         return tuple([self.names[field] for field in range(self.count) if mask[field >> 6] >> (field & 63) & 1])

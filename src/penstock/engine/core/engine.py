@@ -37,7 +37,7 @@ from penstock.engine.core.events import (
     RecordWithdrawn,
     RegionOpened,
     Removed,
-    Session,
+    SessionChanged,
     SessionTold,
     Signals,
     Subscribe,
@@ -64,7 +64,7 @@ from penstock.wire import MessageBatch, PacketMessage, find_origin
 from penstock.wire.term import SESSION_TAG_SHIFT
 
 UpstreamEvent: TypeAlias = (
-    Session
+    SessionChanged
     | Image
     | RecordWithdrawn
     | Removed
@@ -143,9 +143,8 @@ class DistributionEngine:
         self._attached: dict[int, Attach] = {}
         self._feeds: dict[str, int] = {"": 0}  # numbers of feeds in the kernel
         self._sessions: dict[tuple[str, int], SessionEvent] = {}  # by feed and source stream: the last event
-        self._unsent_sessions: dict[
-            int, list[tuple[str, int]]
-        ] = {}  # by consumer: streams whose sessions were not sent yet
+        # by consumer: streams whose sessions were not sent yet
+        self._unsent_sessions: dict[int, list[tuple[str, int]]] = {}
 
     def handle(self, event: EngineEvent, now_ns: int) -> list[EngineInstruction]:
         self._interests.now_ns = now_ns
@@ -191,7 +190,7 @@ class DistributionEngine:
                     self._interests.now_ns,
                     event.session_id,
                 )
-            case Session():
+            case SessionChanged():
                 self._change_session(event.event)
             case RecordWithdrawn():
                 is_gone = self.kernel.withdraw(event.topic, event.model_id, event.version, self._interests.now_ns)
@@ -413,9 +412,8 @@ class DistributionEngine:
         else:
             self.kernel.restart(event.consumer, event.last_number, self._interests.now_ns)
             if event.last_number < self.kernel.critical.sessions_after(event.consumer):
-                self._unsent_sessions[event.consumer] = list(
-                    self._sessions
-                )  # session events may be among the lost events
+                # session events may be among the lost events
+                self._unsent_sessions[event.consumer] = list(self._sessions)
         for subscription in self._subscriptions.of(event.consumer).values():
             if not subscription.awaits:  # its mark may be among the lost events
                 self._live(subscription)

@@ -8,7 +8,7 @@ chooses. An **item** is a topic with a message model; the engine has its current
     RegionOpened                      the region for its adaptive records of a model
     Overrun                           one of its rings was overrun
     Updates                           messages: the items' new records
-    Session                           a session of a source stream began or ended: stale records are withdrawn
+    SessionChanged                    a session of a source stream began or ended: stale records are withdrawn
     Image, RecordWithdrawn, Removed, UpstreamLive, Reconcile, SessionTold, Lost    from the upstream node
     LearnModel, ChangeClasses, Signals    models, class rules, and the load of the node
     Tick
@@ -129,7 +129,7 @@ class Updates(msgspec.Struct, frozen=True):
     """The feed that the messages came from."""
 
 
-class Session(msgspec.Struct, frozen=True):
+class SessionChanged(msgspec.Struct, frozen=True):
     """A session of a source stream began or ended, after the updates so far. Records whose last update came from that
     stream in another session, or in the ended session, are withdrawn, and consumers are notified. A repeated event
     changes nothing."""
@@ -219,7 +219,7 @@ EngineEvent: TypeAlias = (
     | RegionOpened
     | Overrun
     | Updates
-    | Session
+    | SessionChanged
     | Image
     | RecordWithdrawn
     | Removed
@@ -292,7 +292,7 @@ __all__ = [
     "RegionOpened",
     "RegionTooLarge",
     "Removed",
-    "Session",
+    "SessionChanged",
     "SessionTold",
     "Signals",
     "Sinks",

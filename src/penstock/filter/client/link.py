@@ -63,11 +63,11 @@ class Attachment(msgspec.Struct, frozen=True):
     registered: Registered
     group: socket.socket | None = None
     segment: Segment | None = None
-    asking: socket.socket | None = None
+    request_socket: socket.socket | None = None
     """A socket for requests to publishers, if the application's own socket is bound to the loopback interface."""
 
     def close(self) -> None:
-        for each in (self.group, self.segment, self.asking):
+        for each in (self.group, self.segment, self.request_socket):
             if each is not None:
                 each.close()
 
@@ -91,7 +91,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class FilterLink(ControlClient[ControlMessage]):
-    """`arrived` is notified of messages in the inbox; `on_news` is called too, in the thread of the loop."""
+    """`arrived` is notified of messages in the inbox; `on_inbox` is called too, in the thread of the loop."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class FilterLink(ControlClient[ControlMessage]):
         identity: Identity,
         wanted: WantedInterests,
         documents: Callable[[], Sequence[str]],
-        on_news: Callable[[], None],
+        on_inbox: Callable[[], None],
         on_refused: Callable[[RefusedError], None],
     ) -> None:
         super().__init__(
@@ -123,7 +123,7 @@ class FilterLink(ControlClient[ControlMessage]):
         self._identity = identity
         self._wanted = wanted
         self._documents = documents
-        self._on_news = on_news
+        self._on_inbox = on_inbox
         self._on_refused = on_refused
         self._was_attached = False
 
@@ -172,14 +172,14 @@ class FilterLink(ControlClient[ControlMessage]):
             attachment = Attachment(registered, group=group_socket(channel))
         else:
             attachment = Attachment(registered)
-        return self._with_asking(attachment)
+        return self._with_request_socket(attachment)
 
-    def _with_asking(self, attachment: Attachment) -> Attachment:
+    def _with_request_socket(self, attachment: Attachment) -> Attachment:
         interface = self._network_interface(attachment.registered)
         if attachment.registered.repair == "filter" or interface == self._identity.interface:
             return attachment
         try:
-            return msgspec.structs.replace(attachment, asking=host_socket(interface))
+            return msgspec.structs.replace(attachment, request_socket=host_socket(interface))
         except PenstockError:
             attachment.close()
             raise
@@ -230,4 +230,4 @@ class FilterLink(ControlClient[ControlMessage]):
         with self.arrived:
             self.inbox.append(told)
             self.arrived.notify_all()
-        self._on_news()
+        self._on_inbox()

@@ -60,7 +60,7 @@ log = logger("filter.application")
 
 STREAM = struct.Struct("<QI")  # publisher id and group
 STREAM_AT, STREAM_END = 16, 28
-WORD_WAIT_S = 0.1
+POSITION_WAIT_S = 0.1
 """Maximum wait with a stream's first packet for its Position message, which arrives on the control connection."""
 
 ATTACH_WAIT_S = 5.0
@@ -138,18 +138,15 @@ class FilteredReceiver(SocketReceiver):
         self._attachment: Attachment | None = None
         self._attachment_count = 0
         self._filter: Address = ("", 0)
-        self._told: dict[tuple[StreamKey, int], int] = {}  # per filter connection: streams and their first positions
+        self._first_positions: dict[tuple[StreamKey, int], int] = {}  # of streams, per filter connection
         self._waited: set[StreamKey] = set()  # streams whose Position message did not arrive in time
         self._refusal: RefusedError | None = None
         self._on_refused = on_refused
         self._own_thread = None if thread is not None else LoopThread("penstock-filter-link")
         self._thread: LoopThread = thread or self._own_thread  # type: ignore[assignment]
-        unique = f"{name[:NAME_SIZE_MAX]}-{random_bytes(6).hex()}"  # names of a filter's applications are unique
-        if not application_id and not token:  # with a token, the filter chooses: an address is bound to its client
-            application_id = 1 + int.from_bytes(random_bytes(8), "little") % (2**64 - 1)
-        register = Register(unique, own.getsockname()[1], delivery, "", application_id, token)
+        register = _register(name, own.getsockname()[1], delivery, application_id, token)
         identity = Identity(register, interface, secret, tls)
-        self._link = FilterLink(place, identity, self._wanted, documents, self._news, self._refused)
+        self._link = FilterLink(place, identity, self._wanted, documents, self._on_inbox, self._refused)
         self._run(self._link.run())
         try:
             self._wait_until_attached(place, timeout)
@@ -265,7 +262,7 @@ class FilteredReceiver(SocketReceiver):
                     received += self._carry_out(self._core.handle(self._expectation(told), now_ns))
                 case Ended():
                     key = StreamKey(told.publisher_id, told.group)
-                    self._told.pop((key, told.epoch), None)
+                    self._first_positions.pop((key, told.epoch), None)
                     received += self._carry_out(
                         self._core.handle(ExpectEnd(key, told.epoch, told.next_sequence), now_ns)
                     )
@@ -290,10 +287,10 @@ class FilteredReceiver(SocketReceiver):
         self._filter = (registered.host, registered.port)
         keys = keys_of(registered)
         self._authenticator.trust({self._filter: keys}, is_open=not self._has_keys and not keys)
-        self._told.clear()
+        self._first_positions.clear()
         self._waited.clear()
-        self._sockets = [each for each in (self._own, attachment.group, attachment.asking) if each is not None]
-        self._outlet = Outlet((attachment.asking or self._own).fileno())
+        self._sockets = [each for each in (self._own, attachment.group, attachment.request_socket) if each is not None]
+        self._outlet = Outlet((attachment.request_socket or self._own).fileno())
         self._inlet.listen_to([each.fileno() for each in reversed(self._sockets)])
         selection = Selection.of(self._wanted, registered, self.address)
         self.choose = None if selection is None else selection.among
@@ -326,14 +323,14 @@ class FilteredReceiver(SocketReceiver):
     def _expectation(self, told: Position) -> Expect:
         key = StreamKey(told.publisher_id, told.group)
         # a second Position further on means that the stream was not forwarded in between
-        is_anew = self._told.get((key, told.epoch), told.next_sequence) < told.next_sequence
-        self._told[key, told.epoch] = told.next_sequence
+        is_anew = self._first_positions.get((key, told.epoch), told.next_sequence) < told.next_sequence
+        self._first_positions[key, told.epoch] = told.next_sequence
         assert self._attachment is not None
         is_ours = self._attachment.registered.repair == "filter" or not told.host
         repair_source = None if is_ours else (told.host, told.port)
         return Expect(key, told.epoch, told.next_sequence, self._filter, repair_source, is_anew)
 
-    def _news(self) -> None:
+    def _on_inbox(self) -> None:
         """Called in the thread of the loop."""
         self.notice()
         self._inlet.wake()
@@ -348,14 +345,14 @@ class FilteredReceiver(SocketReceiver):
     # Packets out of order or before their Position
 
     def take_rest(self, messages: MessageBatch | None, now_ns: int) -> list[Received]:
-        received = self._await_word(0 if messages is None else messages.packet_count, now_ns)
+        received = self._await_position(0 if messages is None else messages.packet_count, now_ns)
         return received + super().take_rest(messages, now_ns)
 
-    def _await_word(self, start: int, now_ns: int) -> list[Received]:
+    def _await_position(self, start: int, now_ns: int) -> list[Received]:
         """Wait for the Position message of a stream whose first packet overtook it."""
         received: list[Received] = []
-        deadline = time.monotonic() + WORD_WAIT_S
-        for key in self._strangers(start):
+        deadline = time.monotonic() + POSITION_WAIT_S
+        for key in self._streams_without_position(start):
             while not self._core.is_expected(key, self._filter) and key not in self._waited:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -367,7 +364,7 @@ class FilteredReceiver(SocketReceiver):
                 received += self._hear(now_ns)
         return received
 
-    def _strangers(self, start: int) -> set[StreamKey]:
+    def _streams_without_position(self, start: int) -> set[StreamKey]:
         """Streams of the filter module's packets without a Position message so far."""
         found = set()
         for index in range(start, len(self._batch)):
@@ -407,6 +404,13 @@ def keys_of(registered: Registered) -> tuple[AuthenticationKey, ...]:
     """Keys of packets from the filter module, and of requests to it."""
     keys = ((OWN_KEY_ID, registered.key), (GROUP_KEY_ID, registered.group_key))
     return tuple(AuthenticationKey(key_id, key) for key_id, key in keys if key)
+
+
+def _register(name: str, port: int, delivery: Wish, application_id: int, token: str) -> Register:
+    unique = f"{name[:NAME_SIZE_MAX]}-{random_bytes(6).hex()}"  # names of a filter's applications are unique
+    if not application_id and not token:  # with a token, the filter chooses: an address is bound to its client
+        application_id = 1 + int.from_bytes(random_bytes(8), "little") % (2**64 - 1)
+    return Register(unique, port, delivery, "", application_id, token)
 
 
 def _interface_towards(place: Address) -> str:

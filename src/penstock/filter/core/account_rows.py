@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from penstock.base.counters import Cause
 from penstock.base.ids import format_group
-from penstock.filter.core.ledger import Entry, Intake, Sent
+from penstock.filter.core.ledger import Entry, IntakeCounts, Sent
 from penstock.model import shipped
 from penstock.runtime.accounts import Account
 
@@ -20,13 +20,13 @@ LOST_FIELDS = {
 
 def account_rows(entries: Iterable[Entry]) -> Iterator[Account]:
     for entry in entries:
-        if isinstance(entry, Intake):
+        if isinstance(entry, IntakeCounts):
             yield Account(INTAKE, entry, {**_common(entry), **_intake(entry)}, entry.is_closed)
         else:
             yield Account(ACCOUNT, entry, {**_common(entry), **_sent(entry)}, entry.is_closed)
 
 
-def _intake(entry: Intake) -> dict[str, object]:
+def _intake(entry: IntakeCounts) -> dict[str, object]:
     lost = dict.fromkeys([*LOST_FIELDS.values(), "lost_otherwise"], 0)
     for cause, count in entry.lost:
         lost[LOST_FIELDS.get(cause, "lost_otherwise")] += count

@@ -33,7 +33,7 @@ MARKS = frozenset("*>[!/#")
 """Characters that plain topics do not contain."""
 
 CONDITIONS_REMEMBERED_MAX = 256
-FLOWS_REMEMBERED_MAX = 4_096
+TOPIC_GROUPS_REMEMBERED_MAX = 4_096
 
 Predicates = dict[tuple[int, int], Predicate]
 """By model id and the first version to which the predicate applies."""
@@ -46,21 +46,21 @@ class Terms(NamedTuple):
     content: bytes = b""
 
 
-class Flow(NamedTuple):
+class TopicGroups(NamedTuple):
     """The groups of an interest's messages, and whether the application named them."""
 
     groups: tuple[int, ...]
     is_named: bool
 
 
-FlowsByTerms: TypeAlias = dict[Terms, dict[str, Flow]]
+GroupsByTerms: TypeAlias = dict[Terms, dict[str, TopicGroups]]
 
 
 class Slot(msgspec.Struct):
     """`interests` are canonical texts."""
 
     number: int
-    interests: dict[str, Flow] = {}
+    interests: dict[str, TopicGroups] = {}
 
 
 class KnownModels:
@@ -96,13 +96,14 @@ class InterestBook:
         self._config = config
         self._table = table
         self._forwarder = forwarder
-        self._standard = Flow(tuple(groups), is_named=False)
+        self._standard = TopicGroups(tuple(groups), is_named=False)
         self._map = group_map
         self._configured = {model.id: model for model in models}
         self._known = KnownModels(self._configured)
         self._unnamed: set[int] = set()  # models that no application has registered any more
         self._slot_numbers = NumberPool(config.conditions_max, "conditions", "raise conditions_max")
-        self._flows: dict[Flow, Flow] = {}  # one object for equal flows, of which there may be millions
+        # one object for equal groups, of which there may be millions
+        self._remembered: dict[TopicGroups, TopicGroups] = {}
 
     def prepare(self, want: Want) -> None:
         """Do the slow part of a change in any thread: parse its interests and conditions, which are cached for a
@@ -126,11 +127,11 @@ class InterestBook:
         check_groups(needed)
         self._add(application, new, compiled)
         freed = self._remove(application, unwanted, wanted)
-        for terms, flows in moved.items():
+        for terms, groups_by_text in moved.items():
             interests = application.slots[terms].interests
-            for text, flow in flows.items():
+            for text, topic_groups in groups_by_text.items():
                 freed.update(interests[text].groups)
-                interests[text] = flow
+                interests[text] = topic_groups
         return needed, freed
 
     def clear(self, application: "Application") -> None:
@@ -186,44 +187,46 @@ class InterestBook:
             before: Counter[int] = Counter()
             after: Counter[int] = Counter()
             for slot in application.slots.values():
-                for text, flow in slot.interests.items():
-                    if not flow.is_named:
-                        before.update(flow.groups)
-                        slot.interests[text] = fresh = self._flow(text, ())
+                for text, topic_groups in slot.interests.items():
+                    if not topic_groups.is_named:
+                        before.update(topic_groups.groups)
+                        slot.interests[text] = fresh = self._topic_groups(text, ())
                         after.update(fresh.groups)
             changes[application.number] = (after, before)
         return changes
 
-    def _resolve(self, wanted: Iterable[Interests]) -> FlowsByTerms:
-        resolved: FlowsByTerms = {}
+    def _resolve(self, wanted: Iterable[Interests]) -> GroupsByTerms:
+        resolved: GroupsByTerms = {}
         for interests in wanted:
             terms = _terms(interests)
-            flows = resolved.setdefault(terms, {})
+            groups_by_text = resolved.setdefault(terms, {})
             for topic in interests.topics:
                 text = _canonical(topic)
-                flows[text] = self._flow(text, interests.groups)
+                groups_by_text[text] = self._topic_groups(text, interests.groups)
         return resolved
 
-    def _flow(self, text: str, groups: Sequence[int]) -> Flow:
+    def _topic_groups(self, text: str, groups: Sequence[int]) -> TopicGroups:
         if groups:
-            flow = Flow(tuple(groups), is_named=True)
+            topic_groups = TopicGroups(tuple(groups), is_named=True)
         elif self._map is None:
-            flow = self._standard
+            topic_groups = self._standard
         elif not MARKS.intersection(text):
-            flow = Flow((self._map.group_of(text),), is_named=False)
+            topic_groups = TopicGroups((self._map.group_of(text),), is_named=False)
         else:
-            flow = Flow(tuple(self._map.groups_for([text])), is_named=False)
-        if len(self._flows) >= FLOWS_REMEMBERED_MAX:
-            self._flows.clear()
-        return self._flows.setdefault(flow, flow)
+            topic_groups = TopicGroups(tuple(self._map.groups_for([text])), is_named=False)
+        if len(self._remembered) >= TOPIC_GROUPS_REMEMBERED_MAX:
+            self._remembered.clear()
+        return self._remembered.setdefault(topic_groups, topic_groups)
 
-    def _check_limits(self, application: "Application", wanted: FlowsByTerms, unwanted: dict[Terms, list[str]]) -> None:
+    def _check_limits(
+        self, application: "Application", wanted: GroupsByTerms, unwanted: dict[Terms, list[str]]
+    ) -> None:
         """Check the limits as they will be after the change."""
         new = gone = 0
         terms_after = set(application.slots) | set(wanted)
-        for terms, flows in wanted.items():
+        for terms, groups_by_text in wanted.items():
             slot = application.slots.get(terms)
-            new += len(flows) if slot is None else sum(text not in slot.interests for text in flows)
+            new += len(groups_by_text) if slot is None else sum(text not in slot.interests for text in groups_by_text)
         for terms, texts in unwanted.items():
             slot = application.slots.get(terms)
             if slot is not None:
@@ -255,28 +258,28 @@ class InterestBook:
     def _add(
         self,
         application: "Application",
-        new: FlowsByTerms,
+        new: GroupsByTerms,
         compiled: dict[Terms, Predicates | bytes | None],
     ) -> None:
         tried: list[tuple[int, str]] = []
         try:
-            for terms, flows in new.items():
+            for terms, groups_by_text in new.items():
                 slot = application.slots.get(terms)
                 if slot is None:
                     slot = application.slots[terms] = Slot(self._slot_numbers.take())
                     self._set_slot(application, slot.number, terms, compiled[terms])
-                tried += [(slot.number, text) for text in flows]
-                self._table.add_many(flows, [slot.number] * len(flows))
+                tried += [(slot.number, text) for text in groups_by_text]
+                self._table.add_many(groups_by_text, [slot.number] * len(groups_by_text))
         except PenstockError:
             for number, text in tried:
                 self._take_back(text, number)
             self._release_empty(application)
             raise
-        for terms, flows in new.items():
-            application.slots[terms].interests.update(flows)
+        for terms, groups_by_text in new.items():
+            application.slots[terms].interests.update(groups_by_text)
 
     def _remove(
-        self, application: "Application", unwanted: dict[Terms, list[str]], wanted: FlowsByTerms
+        self, application: "Application", unwanted: dict[Terms, list[str]], wanted: GroupsByTerms
     ) -> Counter[int]:
         """Remove interests, except those that the same change adds."""
         freed: Counter[int] = Counter()
@@ -329,20 +332,29 @@ def _predicates(where: str, models: Iterable[MessageModel]) -> Predicates:
     return predicates
 
 
-def _new_and_moved(application: "Application", wanted: FlowsByTerms) -> tuple[FlowsByTerms, FlowsByTerms]:
+def _new_and_moved(application: "Application", wanted: GroupsByTerms) -> tuple[GroupsByTerms, GroupsByTerms]:
     """Split into interests that are new and interests that move to other groups."""
-    new: FlowsByTerms = {}
-    moved: FlowsByTerms = {}
-    for terms, flows in wanted.items():
+    new: GroupsByTerms = {}
+    moved: GroupsByTerms = {}
+    for terms, groups_by_text in wanted.items():
         slot = application.slots.get(terms)
         known = slot.interests if slot is not None else {}
-        new[terms] = {text: flow for text, flow in flows.items() if text not in known}
-        moved[terms] = {text: flow for text, flow in flows.items() if text in known and known[text] != flow}
+        new[terms] = {text: topic_groups for text, topic_groups in groups_by_text.items() if text not in known}
+        moved[terms] = {
+            text: topic_groups
+            for text, topic_groups in groups_by_text.items()
+            if text in known and known[text] != topic_groups
+        }
     return new, moved
 
 
-def _groups(wanted: FlowsByTerms) -> Counter[int]:
-    return Counter(group for flows in wanted.values() for flow in flows.values() for group in flow.groups)
+def _groups(wanted: GroupsByTerms) -> Counter[int]:
+    return Counter(
+        group
+        for groups_by_text in wanted.values()
+        for topic_groups in groups_by_text.values()
+        for group in topic_groups.groups
+    )
 
 
 def _terms(interests: Interests) -> Terms:

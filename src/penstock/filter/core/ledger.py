@@ -16,7 +16,7 @@ from penstock.filter.core.forwarded_stream import ForwardedStream
 from penstock.middleware import StreamKey
 
 
-class Intake(msgspec.Struct, frozen=True):
+class IntakeCounts(msgspec.Struct, frozen=True):
     """The received packets of one stream in one epoch."""
 
     stream: StreamKey
@@ -84,7 +84,7 @@ class Sent(msgspec.Struct, frozen=True):
         return self.next_packet - self.first_packet == self.packets + self.left_out + self.lost
 
 
-Entry: TypeAlias = Intake | Sent
+Entry: TypeAlias = IntakeCounts | Sent
 
 
 class Ledger:
@@ -121,9 +121,9 @@ class Ledger:
         return entries
 
 
-def _intake(stream: ForwardedStream, *, is_closed: bool) -> Intake:
+def _intake(stream: ForwardedStream, *, is_closed: bool) -> IntakeCounts:
     account = stream.account
-    return Intake(
+    return IntakeCounts(
         stream.key,
         stream.epoch,
         stream.first,

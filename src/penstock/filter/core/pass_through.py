@@ -23,8 +23,8 @@ from penstock.wire import Authenticator, Kind, Packet, PacketFlag
 REPAIR = int(PacketFlag.REPAIR)
 
 
-class RepairedStream(IncomingStream):
-    """Requests repairs of lost packets; later packets wait."""
+class WholePacketStream(IncomingStream):
+    """Passes packets on without reassembling their messages."""
 
     messages_counter = "messages_judged"
 
@@ -32,7 +32,11 @@ class RepairedStream(IncomingStream):
         return Unassembled()
 
 
-class PassThroughStream(RepairedStream):
+class RepairedStream(WholePacketStream):
+    """Requests repairs of lost packets; later packets wait."""
+
+
+class PassThroughStream(WholePacketStream):
     """Applications request repairs of lost packets, and no packet waits. `gaps` therefore stays empty."""
 
     def __init__(
@@ -148,7 +152,7 @@ class PassThroughReceiver(Receiver):
         in_order = InOrder(randomness.below(2**64), takes_fragments=True, authenticator=authenticator)
         super().__init__(config.receiver, randomness, counters, in_order=in_order)
         self._host = host
-        self._kind = RepairedStream if config.repair == "filter" else PassThroughStream
+        self._kind: type[WholePacketStream] = RepairedStream if config.repair == "filter" else PassThroughStream
 
     def make_stream(self, key: StreamKey, epoch: int, first: int, source: Address) -> IncomingStream:
         stream = self._kind(key, epoch, first, source, self.config, self.counters, self._randomness)

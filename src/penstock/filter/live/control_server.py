@@ -24,7 +24,7 @@ from penstock.filter.core.events import (
     Tell,
     Want,
 )
-from penstock.filter.live.datapath import DataPath, Placed
+from penstock.filter.live.data_path import DataPath, Placed
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.net.live.control_driver import ControlConnection
 from penstock.net.live.handover import await_segment

@@ -4,7 +4,7 @@
     await module.node.start()
     await module.node.run(stop)
 
-The data thread (datapath.py) receives, matches and delivers. The loop's thread has the rest: control connections
+The data thread (data_path.py) receives, matches and delivers. The loop's thread has the rest: control connections
 (control_server.py), tokens, the map's file, accounts and metrics.
 """
 
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Counters
-from penstock.base.endpoint import Health
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
+from penstock.base.status_page import Health
 from penstock.filter.core.access import ApplicationAccess
 from penstock.filter.core.account_rows import account_rows
 from penstock.filter.core.events import ChangeMap, Tell
 from penstock.filter.core.module import FilterModule
 from penstock.filter.core.status import ApplicationStatus, FilterStatus, gauges_of
 from penstock.filter.live.control_server import ApplicationServer
-from penstock.filter.live.datapath import DataPath
+from penstock.filter.live.data_path import DataPath
 from penstock.filter.module_config import FilterModuleConfig
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names

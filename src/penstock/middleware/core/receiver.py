@@ -58,7 +58,7 @@ NEWCOMERS_LOOKED_AT = 64
 """Number of unproven streams examined to find one to evict."""
 
 
-class Position(msgspec.Struct, frozen=True):
+class EndedStream(msgspec.Struct, frozen=True):
     """The remembered position of a stream that ended, so that nothing is repeated or skipped if the stream returns."""
 
     epoch: int
@@ -109,7 +109,7 @@ class Receiver:
         self._budget: ReceiveBudget[IncomingStream] = ReceiveBudget(config.buffer_bytes_max)
         self._evicted: list[ReceiverInstruction] = []  # events of streams that were evicted
         self._newcomers: dict[StreamKey, int] = {}  # unproven streams, with the time of their last check
-        self._positions: dict[StreamKey, Position] = {}  # oldest first
+        self._positions: dict[StreamKey, EndedStream] = {}  # oldest first
         self._expected: dict[StreamKey, Expect] = {}  # oldest first; streams without packets so far
         self._requester = 0  # the id in requests; replaced when its numbers are used up
         self._request_number = REQUEST_NUMBER_MAX
@@ -553,7 +553,7 @@ class Receiver:
     def _end(self, stream: IncomingStream, cause: Cause) -> list[ReceiverInstruction]:
         instructions = stream.end(cause)
         self._drop(stream)
-        self._positions[stream.key] = Position(stream.epoch, stream.next_sequence)
+        self._positions[stream.key] = EndedStream(stream.epoch, stream.next_sequence)
         if len(self._positions) > self.config.streams_max:
             self._positions.pop(next(iter(self._positions)))
         newer = self._expected.get(stream.key)  # the publisher's next epoch may be expected already

@@ -441,6 +441,8 @@ class SourceStream(SourceCursor):
         self.number = max(self.number, origin.message_sequence)
         self._is_ended = True
         tag = origin.flags >> SESSION_TAG_SHIFT
+        if not self.session_tag:  # nothing of the session has arrived before: its late announcement must not begin it
+            self._session, self._trading_date, self.session_tag = note.session, note.trading_date, tag
         yield SessionEvent("end", self.stream_id, note.session or self._session, note.trading_date, tag)
 
     def _adopt_unseen(self, term: int) -> Discontinuity:

@@ -5,8 +5,8 @@
 
     JOURNAL = ControlProtocol("journal", Version(1, 0), Subscribe | Unsubscribe)
 
-Every protocol also has the session messages below, which open, keep and end a connection (session.py). Unknown fields
-are ignored and missing fields have their default, so that a minor version may add fields and messages.
+Every protocol also has the session messages below, which open, keep and end a connection (control_session.py). Unknown
+fields are ignored and missing fields have their default, so that a minor version may add fields and messages.
 docs/reference/protocol/control.md describes the bytes.
 """
 

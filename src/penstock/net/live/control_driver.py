@@ -16,8 +16,8 @@ from penstock.base.errors import ConfigurationError
 from penstock.net.config import ClockConfig, ControlConfig
 from penstock.net.core.clock import ClockEstimate, ClockEstimator
 from penstock.net.core.control import NONCE_SIZE, ControlProtocol
+from penstock.net.core.control_session import ControlSession, Peer, Side
 from penstock.net.core.events import ClockSampled
-from penstock.net.core.session import ControlSession, Peer, Side
 from penstock.net.live.stream import StreamConnection, open_stream
 from penstock.net.live.stream_server import StreamServer, Through
 from penstock.net.place import is_loopback

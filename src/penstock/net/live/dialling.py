@@ -16,7 +16,7 @@ from penstock.base.errors import PenstockError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
 from penstock.net.core.control import ControlProtocol
-from penstock.net.core.session import Peer
+from penstock.net.core.control_session import Peer
 from penstock.net.guard import Guard
 from penstock.net.live.link import Link, connect_link, end_links
 from penstock.net.place import parse_place

@@ -1,6 +1,5 @@
-"""TCP links: connections that begin with the handshake of control connections (session.py) and then carry any bytes,
-for
-subsystems whose frames are not all control messages.
+"""TCP links: connections that begin with the handshake of control connections (control_session.py) and then carry
+any bytes, for subsystems whose frames are not all control messages.
 
     class User:
         def opened(self, link, peer): ...          # the handshake is complete
@@ -28,9 +27,9 @@ from penstock.base.log import logger
 from penstock.net._tcp import Receiver, send_now
 from penstock.net.config import ControlConfig
 from penstock.net.core.control import HANDSHAKE_SIZE_MAX, NONCE_SIZE, ControlProtocol
+from penstock.net.core.control_session import ControlSession, Peer, Side
 from penstock.net.core.events import BytesReceived, Connected, Disconnect, Opened, SendBytes
 from penstock.net.core.framing import LENGTH_SIZE
-from penstock.net.core.session import ControlSession, Peer, Side
 from penstock.net.live.control_driver import require_protection, require_verified
 from penstock.net.live.stream_server import Listener
 from penstock.net.secret import Secret

@@ -34,7 +34,7 @@ from penstock.net.core.events import (
     SessionEvent,
     SessionInstruction,
 )
-from penstock.net.live.agent import CoreRunner
+from penstock.net.live.event_loop import CoreRunner
 
 READ_SIZE = 65_536
 TCP_NOTSENT_LOWAT = 25

@@ -20,7 +20,7 @@ class ConsumerAccount(msgspec.Struct, frozen=True):
     is_closed: bool = False
 
 
-class Intake(msgspec.Struct, frozen=True):
+class IntakeCounts(msgspec.Struct, frozen=True):
     """Messages that the node has received."""
 
     updates: int
@@ -29,7 +29,7 @@ class Intake(msgspec.Struct, frozen=True):
     consumers: int
 
 
-def account_rows(kind: NodeKind, intake: Intake, accounts: Iterable[ConsumerAccount]) -> Iterator[Account]:
+def account_rows(kind: NodeKind, intake: IntakeCounts, accounts: Iterable[ConsumerAccount]) -> Iterator[Account]:
     yield Account(INTAKE, "", {"kind": kind, **msgspec.structs.asdict(intake)}, is_repeated=True)
     for each in accounts:
         record = each.record

@@ -23,7 +23,7 @@ from penstock.plant.config import NodeConfig
 from penstock.plant.core.access import REFUSALS, Consumer, ConsumerAccess
 from penstock.plant.core.authority import Authority
 from penstock.plant.core.snapshot import snapshot
-from penstock.plant.live.datapath import DataPath
+from penstock.plant.live.data_path import DataPath
 from penstock.plant.live.downstream import DownstreamNodes
 from penstock.plant.live.session_transport import session_place
 from penstock.runtime.control_service import Connection, ControlService, ServiceTexts

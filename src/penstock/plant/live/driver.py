@@ -7,7 +7,7 @@
 The kinds of nodes differ in where updates come from (ticker_plant.py, multiplexer.py), and an edge cache serves
 WebSockets too (edge.py). The loop's thread has the control connections (control_server.py), the upstream node
 (upstream.py) and metrics. Feeds have their own threads (client/feeding.py); every access to the engine holds one lock
-(datapath.py).
+(data_path.py).
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.base.clock import SystemRandomness, random_bytes
-from penstock.base.endpoint import Health
 from penstock.base.errors import PenstockError
 from penstock.base.log import logger
+from penstock.base.status_page import Health
 from penstock.engine import ClassMap, DistributionEngine
 from penstock.engine.control import OpenRegion
 from penstock.engine.core.events import ChangeClasses
@@ -31,13 +31,13 @@ from penstock.net.secret import read_secret
 from penstock.net.tls import server_context
 from penstock.plant.config import AnyNodeConfig, PlantConfig
 from penstock.plant.core.access import ConsumerAccess
-from penstock.plant.core.account_rows import ConsumerAccount, Intake, account_rows
+from penstock.plant.core.account_rows import ConsumerAccount, IntakeCounts, account_rows
 from penstock.plant.core.authority import Authority, LocalAuthority
 from penstock.plant.core.status import NodeStatus, gauges_of, rows_of
 from penstock.plant.core.views import Content
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.live.control_server import NodeServer, Sources
-from penstock.plant.live.datapath import DataPath
+from penstock.plant.live.data_path import DataPath
 from penstock.plant.live.edge import EdgeSessions, session_sender_of, transports_of
 from penstock.plant.live.multiplexer import UpstreamSource
 from penstock.plant.live.session_transport import SessionTransports
@@ -264,9 +264,11 @@ class LiveNode:
             accounts = await asyncio.wrap_future(self._data.ask(self._data.accounts))
         return account_rows(self.config.kind, self._intake(), accounts)
 
-    def _intake(self) -> Intake:
+    def _intake(self) -> IntakeCounts:
         engine = self._data.engine
-        return Intake(engine.kernel.items.number, engine.kernel.items.count, self._losses(), engine.consumer_count)
+        return IntakeCounts(
+            engine.kernel.items.number, engine.kernel.items.count, self._losses(), engine.consumer_count
+        )
 
     def _losses(self) -> int:
         """Number of losses before this node."""

@@ -22,7 +22,7 @@ from penstock.plant.core.websocket_codec import SUBPROTOCOLS
 from penstock.plant.edge_config import EdgeConfig
 from penstock.plant.live._session_sender import SessionSender
 from penstock.plant.live.control_server import NodeServer
-from penstock.plant.live.datapath import DataPath
+from penstock.plant.live.data_path import DataPath
 from penstock.plant.live.session_transport import SessionTransports
 from penstock.plant.live.websocket_control import WebSocketControl
 

@@ -10,7 +10,7 @@ from penstock.net.secret import read_secret
 from penstock.plant.config import AccessMode, MuxConfig
 from penstock.plant.core.authority import Authority, OpenAuthority, UpstreamAuthority, UpstreamPerRequestAuthority
 from penstock.plant.live.control_server import Sources
-from penstock.plant.live.datapath import DataPath
+from penstock.plant.live.data_path import DataPath
 from penstock.plant.live.upstream import Upstream
 from penstock.runtime.node import Work
 from penstock.security.live.own_token import OwnToken

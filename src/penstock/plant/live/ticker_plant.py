@@ -11,7 +11,7 @@ from penstock.plant.config import PlantConfig
 from penstock.plant.core.authority import Authority, OpenAuthority
 from penstock.plant.core.views import Views
 from penstock.plant.live.control_server import OwnSources, Sources
-from penstock.plant.live.datapath import DataPath
+from penstock.plant.live.data_path import DataPath
 from penstock.runtime.node import Work
 
 

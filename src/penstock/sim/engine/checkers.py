@@ -61,6 +61,8 @@ class _Story(msgspec.Struct):
     """The number of the last publication before the subscription."""
     shown: int = 0
     """The number of the last refresh that was written into its ring, which may be lost in an overrun."""
+    shown_before: int = 0
+    """`shown` when the ring was last restarted: later updates may come without this refresh."""
     endings: int = 0
     """Number of unsubscriptions; after each, the item may start again."""
     is_defined: bool = False
@@ -91,6 +93,12 @@ class StoryChecker(EngineChecker):
         """A refresh was written into the consumer's ring; it may be read later, or never."""
         if event.kind == EventKind.REFRESH and defined is not None:
             self.stories[connection, defined.topic].shown = defined.model.view(event.body).number
+
+    def restarted(self, connection: Connection) -> None:
+        """The consumer's ring is restarted after an overrun."""
+        for (teller, _), story in self.stories.items():
+            if teller == connection:
+                story.shown_before = story.shown
 
     def told(self, connection: Connection, event: Event, defined: Defined | None, message: Message | None) -> None:
         if event.kind == EventKind.RECEIPT:
@@ -142,7 +150,7 @@ class StoryChecker(EngineChecker):
             story.begin_anew()
         self.require(message.number > story.position, f"{where}: {message.number} comes again: {story}")
         # Without a previous refresh, this is the item's first update since the plant started, or a repeated event.
-        shown = story.shown if event.flags & EventFlag.REPLAYED else 0
+        shown = story.shown if event.flags & EventFlag.REPLAYED else story.shown_before
         known = story.position or min(
             max(story.begun, shown, self.market.started_before(message.number)), message.first_number - 1
         )

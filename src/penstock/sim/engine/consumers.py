@@ -394,6 +394,7 @@ class ConsumerNode(Node):
     def _report_overrun(self) -> None:
         if self.consumer is not None and self._is_restarting:
             self._items.clear()
+            self.plant.restarted(self.connection)
             self.node.say(Overrun(self.consumer, self._last_number))
 
     def _take(self, data: bytes) -> None:

@@ -10,9 +10,8 @@ from penstock.engine.control import Welcome
 from penstock.engine.core.events import EngineInstruction, Lost, Sinks, Subscribe, Unsubscribe, Unwanted, Wanted
 from penstock.middleware import Address
 from penstock.model import MessageModel
+from penstock.plant.core.incoming import FromAbove, Incoming, Updated
 from penstock.plant.live.datagrams import Way
-from penstock.plant.live.datapath import FromAbove, Updated
-from penstock.plant.live.upstream import Incoming
 from penstock.sim.engine.chains import HeardStreams, Outlet
 from penstock.sim.engine.links import SessionLink
 from penstock.sim.engine.nodes import NOTICE_NS_MAX, DistributionNode, detach_later

@@ -10,7 +10,7 @@ from penstock.engine.core.events import ChangeClasses
 from penstock.engine.core.kernel._event import EventKind, ReceiptCause, TransmissionClass
 from penstock.engine.core.signals import SignalThresholds, Threshold
 from penstock.plant.config import DatagramsConfig
-from penstock.plant.live.datapath import Updated
+from penstock.plant.core.incoming import Updated
 from penstock.sim.engine.chains import GROUP, INTERFACE
 from penstock.sim.engine.checkers import (
     BoundsChecker,
@@ -212,6 +212,9 @@ class EnginePlant(Plant[EnginePlantOptions, EngineSummary]):
         self.overruns += 1
         self.losses.overran(connection)
         self.world.log.write(self.world.now_ns(), connection.consumer, "is overrun")
+
+    def restarted(self, connection: Connection) -> None:
+        self.stories.restarted(connection)
 
     def told(self, connection: Connection, event: Event, defined: Defined | None) -> None:
         message = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.engine import Event
-from penstock.engine.core.events import Session, Updates
+from penstock.engine.core.events import SessionChanged, Updates
 from penstock.engine.core.kernel._event import EventKind
 from penstock.engine.core.session_events import decode_session
 from penstock.middleware.core.events import SessionEvent, SessionKind
@@ -42,10 +42,10 @@ class SessionSource:
     def _name(self) -> str:
         return f"day#{self.number}"
 
-    def event(self, kind: SessionKind) -> Session:
-        return Session(SessionEvent(kind, STREAM, self._name, "", session_tag(self._name), FEED))
+    def event(self, kind: SessionKind) -> SessionChanged:
+        return SessionChanged(SessionEvent(kind, STREAM, self._name, "", session_tag(self._name), FEED))
 
-    def change(self, *, is_announced: bool) -> list[Session]:
+    def change(self, *, is_announced: bool) -> list[SessionChanged]:
         """End the session, and begin another."""
         told = [self.event("end")] if is_announced else []
         self.number += 1

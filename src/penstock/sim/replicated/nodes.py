@@ -96,7 +96,7 @@ class PairNode(Node):
 
     def is_degraded(self) -> bool:
         pair = self.pair()
-        return pair is not None and pair.is_active and pair.degrading.mode != "synchronous"
+        return pair is not None and pair.is_active and pair.degradation.mode != "synchronous"
 
     def may_speak(self) -> bool:
         """True if the router may send to clients: it is active, or was active when it received the event in
@@ -108,7 +108,7 @@ class PairNode(Node):
         pair = self.pair()
         if pair is None or not self.is_active():
             return False
-        return pair.sending is not None and pair.sending.is_whole and pair.degrading.mode == "synchronous"
+        return pair.sending is not None and pair.sending.is_whole and pair.degradation.mode == "synchronous"
 
     def has_everything(self, epoch: int) -> bool:
         """True if this router has everything that the active router of that epoch promised."""

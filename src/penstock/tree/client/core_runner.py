@@ -15,8 +15,8 @@ from penstock.net.config import ControlConfig
 from penstock.net.core.client_session import SendData
 from penstock.net.core.framing import LENGTH_SIZE, FrameDecoder
 from penstock.net.guard import Guard
+from penstock.net.live.client_session_driver import ClientSessionDriver
 from penstock.net.live.link import Link
-from penstock.net.live.session_driver import SessionDriver
 from penstock.tree.client.core.events import BlockReceived
 from penstock.tree.client.core.tree_client import TreeClient
 from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE
@@ -74,7 +74,7 @@ class TreeCoreRunner:
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[SendData] = deque()
         """Data that send_now() has left for the loop's thread."""
-        self._driver: SessionDriver[BlockSplitter] = SessionDriver(
+        self._driver: ClientSessionDriver[BlockSplitter] = ClientSessionDriver(
             core,
             TREE,
             self,

@@ -9,8 +9,8 @@ from typing import Any
 from penstock.base.clock import random_bytes
 from penstock.base.counters import Counters
 from penstock.base.errors import ConnectionLostError, PenstockError, RemoteProtocolError
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import FrameDecoder, encode_frame
-from penstock.net.core.session import Peer
 from penstock.net.guard import Guard
 from penstock.net.live.link import Link, connect_link
 from penstock.net.place import parse_place

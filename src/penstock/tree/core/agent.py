@@ -184,7 +184,8 @@ class DistributionAgent:
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         self.environment.now_ns = now_ns
-        if not isinstance(event, Appended | Tick):  # these two never stop while there is much to append
+        # Appended and Tick events follow each other while much is appended: each would append more.
+        if not isinstance(event, Appended | Tick):
             self.sequencer.take_sequenced()
         match event:
             case Noticed():
@@ -209,12 +210,20 @@ class DistributionAgent:
                 self._start(event)
             case _:
                 self._operate(event)
-        if self.sequencer.settle() or self._has_new_notices or self.sequencer.take_distributed():
-            self._take_turn()
-            self._is_more |= self.sequencer.settle()
+        self._end_event()
         self._catch_up.take_turn()
         self.sequencer.replicate()
         return self.outbox.take()
+
+    def _end_event(self) -> None:
+        """Take a turn if the event may have made new notices."""
+        do_publishers_continue = self.sequencer.settle()
+        is_distributed = self.sequencer.take_distributed()
+        if do_publishers_continue or is_distributed or self._has_new_notices:
+            self._take_turn()
+            # In the turn the sequencer holds the intake when a publisher's message takes the slow path. If the intake
+            # opens again, publishers continue, and may have notices for the next turn.
+            self._is_more |= self.sequencer.settle()
 
     def _operate(
         self, event: Renewed | GotToken | Revoke | Restore | Move | SendBack | Promote | Define | Busy | Stop

@@ -165,7 +165,7 @@ class CatchUp:
             self._relay(self._streams[leg.stream], leg)
 
     def _complete_since(self, leg: ChildLeg) -> int | None:
-        return self._upstream.feed(leg.stream).coverage.since(leg.wants)
+        return self._upstream.legs_of(leg.stream).coverage.since(leg.wants)
 
     def _is_complete(self, leg: ChildLeg, after: int) -> bool:
         """True if all messages of the leg after this sequence have arrived, or will arrive, live at this agent."""
@@ -250,7 +250,7 @@ class CatchUp:
     def _relay(self, stream: Stream, leg: ChildLeg) -> None:
         """Fetch from the parent, once everything else arrives live on its link."""
         link = self._upstream.link
-        if link is None or not self._upstream.feed(leg.stream).is_live(link) or self._upstream.is_moving:
+        if link is None or not self._upstream.legs_of(leg.stream).is_live(link) or self._upstream.is_moving:
             return
         relay = self._relay_for(leg)
         if relay is None:
@@ -261,7 +261,7 @@ class CatchUp:
             self._outbox.send(relay.link, Fetch(relay.number, leg.fetch_bytes))
 
     def _relay_for(self, leg: ChildLeg) -> UpstreamLeg | None:
-        return self._upstream.feed(leg.stream).relay((leg.link, leg.number))
+        return self._upstream.legs_of(leg.stream).relay((leg.link, leg.number))
 
     def relay_held(self, relay: UpstreamLeg, held: Held) -> None:
         leg = self._child_of(relay)

@@ -1,10 +1,9 @@
 """The events and instructions of a distribution agent's core.
 
 A **link** is a connection to another party, with a number that the driver chooses, above 0 and never reused. A link
-that
-the agent opened leads to its parent or a peer; an accepted one leads down. All bytes of a link pass the agent's fan-out
-(kernel/_fanout.pyi): the driver, or a compiled lane, gives it received bytes (receive), and sends waiting ones (ready,
-take). After every event, links may be ready.
+that the agent opened leads to its parent or a peer; an accepted one leads down. All bytes of a link pass the agent's
+fan-out (kernel/_fanout.pyi): the driver, or a compiled lane, gives it received bytes (receive), and sends waiting ones
+(ready, take). After every event, links may be ready.
 
     Start                             once, with the state of the disk
     Arrived                           a party has logged in on a link that it opened

@@ -3,8 +3,7 @@
 An agent opens one leg per stream at a new parent, for everything that its children want after the last message that it
 has: the **main** leg. Its packets are accepted in order, like live packets. A new want gets a leg of its own, first on
 behalf of the child that has it (a **relay**, catch_up.py); once that leg is live, its wants are part of the common
-flow.
-Periodically all legs of a stream are merged into one main leg for the current wants.
+flow. Periodically all legs of a stream are merged into one main leg for the current wants.
 """
 
 from typing import NamedTuple
@@ -58,7 +57,7 @@ class UpstreamLeg(msgspec.Struct):
     """Legs that are closed when this one is live."""
 
 
-class Feed:
+class StreamLegs:
     """The legs of one stream, and the wants for which its live flow is complete.
 
     Several links can bring the stream (a peer's, or two parents' during a move). Each is complete by itself for
@@ -101,7 +100,7 @@ class Upstream:
         self._streams = streams
         self._children = children
         self._outbox = outbox
-        self._feeds: dict[int, Feed] = {}
+        self._legs_by_stream: dict[int, StreamLegs] = {}
         """By stream."""
         self._leg_number = 0
         self._merged_ns = 0
@@ -119,14 +118,14 @@ class Upstream:
     def begin_move(self) -> list[RelayEnded]:
         """Another link is about to replace the parent's. Relays end; they are opened again at the new parent."""
         self.is_moving = True
-        relays = [leg for stream in self._streams for leg in self.feed(stream.number).legs.values() if leg.child]
+        relays = [leg for stream in self._streams for leg in self.legs_of(stream.number).legs.values() if leg.child]
         return self._close(relays)
 
     def cancel_move(self) -> None:
         self.is_moving = False
 
-    def feed(self, stream: int) -> Feed:
-        return self._feeds.setdefault(stream, Feed())
+    def legs_of(self, stream: int) -> StreamLegs:
+        return self._legs_by_stream.setdefault(stream, StreamLegs())
 
     # Streams
 
@@ -171,7 +170,7 @@ class Upstream:
         """Messages of an older term after `kept` are not part of the stream; the children are told."""
         last = self._streams.last(stream.number)
         self._fanout.set_stream(stream.number, term=stream.term_after(kept), last=kept)
-        coverage = self.feed(stream.number).coverage
+        coverage = self.legs_of(stream.number).coverage
         for want, after in coverage.items():
             coverage[want] = min(after, kept)
         self._children.rewind(stream.number, kept)
@@ -179,8 +178,8 @@ class Upstream:
 
     def advance(self, link: int, stream: Stream, last: int) -> None:
         """The parent or a peer says that everything wanted up to `last` has been sent on the link."""
-        feed = self.feed(stream.number)
-        if feed.own(link) and feed.is_live(link) and self._membership.role != "standby":
+        stream_legs = self.legs_of(stream.number)
+        if stream_legs.own(link) and stream_legs.is_live(link) and self._membership.role != "standby":
             self._fanout.advance(stream.number, last)
 
     # Legs
@@ -188,12 +187,12 @@ class Upstream:
     def open_relay(self, stream: Stream, wants: tuple[Want, ...], after: Position, child: ChildKey) -> UpstreamLeg:
         """A leg at the parent on behalf of a child; of the whole stream if there are many legs already."""
         assert self.link is not None
-        is_many = len(self.feed(stream.number).legs) >= self._environment.config.legs_max
+        is_many = len(self.legs_of(stream.number).legs) >= self._environment.config.legs_max
         return self._open(stream, self.link, (WHOLE_STREAM,) if is_many else wants, after, child=child)
 
     def close_relay(self, stream: int, child: ChildKey) -> bool:
         """Close the child's relay. True if there was one."""
-        relay = self.feed(stream).relay(child)
+        relay = self.legs_of(stream).relay(child)
         return relay is not None and bool(self._close([relay]))
 
     def join_relay(self, relay: UpstreamLeg, at: int) -> None:
@@ -201,7 +200,7 @@ class Upstream:
         because the parent may still report that this agent was too slow for the other legs."""
         stream = self._streams[relay.stream]
         relay.is_live, relay.child = True, None
-        coverage = self.feed(relay.stream).coverage
+        coverage = self.legs_of(relay.stream).coverage
         for want in relay.wants:
             coverage.setdefault(want, at)
         self.ask_peers(stream)
@@ -218,18 +217,21 @@ class Upstream:
     ) -> UpstreamLeg:
         self._leg_number += 1
         leg = UpstreamLeg(link, self._leg_number, stream.number, wants, child, replaces=replaces)
-        self.feed(stream.number).legs[link, leg.number] = leg
+        self.legs_of(stream.number).legs[link, leg.number] = leg
         self._outbox.send(link, Subscribe(leg.number, stream.info.name, wants, after))
         return leg
 
     def _close(self, legs: list[UpstreamLeg]) -> list[RelayEnded]:
         for leg in legs:
-            del self.feed(leg.stream).legs[leg.link, leg.number]
+            del self.legs_of(leg.stream).legs[leg.link, leg.number]
             self._outbox.send(leg.link, Unsubscribe(leg.number))
         return _ended(legs)
 
     def leg(self, link: int, number: int) -> UpstreamLeg | None:
-        return next((leg for feed in self._feeds.values() if (leg := feed.legs.get((link, number)))), None)
+        return next(
+            (leg for stream_legs in self._legs_by_stream.values() if (leg := stream_legs.legs.get((link, number)))),
+            None,
+        )
 
     def ask_all(self, link: int) -> bool:
         """Ask a new parent for everything that is wanted. True if all of it is live already."""
@@ -240,21 +242,21 @@ class Upstream:
     def _ask(self, stream: Stream, link: int, *, replaces: tuple[int, ...] = ()) -> None:
         """One leg for everything that is wanted and in the common flow; unwanted parts leave the flow. The whole stream
         may be new in the flow: it is not complete before the leg is live."""
-        feed = self.feed(stream.number)
+        stream_legs = self.legs_of(stream.number)
         wants = self._wanted(stream)
         if wants:
-            if feed.coverage.since(wants) is not None:
-                feed.coverage = Coverage({want: feed.coverage.since((want,)) or 0 for want in wants})
+            if stream_legs.coverage.since(wants) is not None:
+                stream_legs.coverage = Coverage({want: stream_legs.coverage.since((want,)) or 0 for want in wants})
             self._open(stream, link, wants, self._position(stream), replaces=replaces)
             return
-        feed.coverage.clear()
-        if self._takes_whole_streams and not feed.legs and link not in self.peers:
+        stream_legs.coverage.clear()
+        if self._takes_whole_streams and not stream_legs.legs and link not in self.peers:
             after = self._position(stream) if self._membership.role == "standby" else LIVE
             self._open(stream, link, (WHOLE_STREAM,), after)
 
     def _position(self, stream: Stream) -> Position:
         """The last message up to which everything in the common flow is here."""
-        coverage = self.feed(stream.number).coverage
+        coverage = self.legs_of(stream.number).coverage
         last = max(self._streams.last(stream.number), min(coverage.values(), default=0))
         return Position("sequence", last, stream.term)
 
@@ -265,7 +267,7 @@ class Upstream:
 
     def _wanted(self, stream: Stream) -> tuple[Want, ...]:
         """The wants that are in the common flow already."""
-        coverage = self.feed(stream.number).coverage
+        coverage = self.legs_of(stream.number).coverage
         legs = self._children.legs_of(stream.number)
         wants = {want for leg in legs for want in leg.wants} | ({WHOLE_STREAM} if self._takes_whole_streams else set())
         covered = [want for want in wants if coverage.since((want,)) is not None]
@@ -289,17 +291,17 @@ class Upstream:
         return False
 
     def _set_live(self, stream: Stream, leg: UpstreamLeg, at: int) -> bool:
-        feed = self.feed(stream.number)
+        stream_legs = self.legs_of(stream.number)
         leg.is_live = True
-        self._close([old for number in leg.replaces if (old := feed.legs.get((leg.link, number)))])
+        self._close([old for number in leg.replaces if (old := stream_legs.legs.get((leg.link, number)))])
         leg.replaces = ()
-        if feed.coverage.since(leg.wants) is None:
-            feed.coverage = Coverage(dict.fromkeys(leg.wants, at))
+        if stream_legs.coverage.since(leg.wants) is None:
+            stream_legs.coverage = Coverage(dict.fromkeys(leg.wants, at))
         self.ask_peers(stream)
         return self._is_complete(leg.link)
 
     def _is_complete(self, link: int) -> bool:
-        return all(self.feed(stream.number).is_live(link) for stream in self._streams)
+        return all(self.legs_of(stream.number).is_live(link) for stream in self._streams)
 
     def absorb(self, leg: UpstreamLeg, packets: bytes) -> None:
         """Missed messages, in order: accepted like live packets."""
@@ -308,7 +310,7 @@ class Upstream:
     def lagging(self, leg: UpstreamLeg) -> list[RelayEnded]:
         """The parent found this agent too slow: ask again, with one leg, for what was missed and what follows."""
         stream = self._streams[leg.stream]
-        ended = self._close(self.feed(leg.stream).on_link(leg.link))
+        ended = self._close(self.legs_of(leg.stream).on_link(leg.link))
         if leg.link in self.peers:
             self.ask_peers(stream)
         else:
@@ -316,16 +318,16 @@ class Upstream:
         return ended
 
     def refused(self, leg: UpstreamLeg) -> None:
-        self.feed(leg.stream).legs.pop((leg.link, leg.number), None)
+        self.legs_of(leg.stream).legs.pop((leg.link, leg.number), None)
 
     def drop_link(self, link: int) -> list[RelayEnded]:
         """The link is closed."""
         ended: list[RelayEnded] = []
         for stream in self._streams:
-            feed = self.feed(stream.number)
-            legs = feed.on_link(link)
+            stream_legs = self.legs_of(stream.number)
+            legs = stream_legs.on_link(link)
             for leg in legs:
-                del feed.legs[leg.link, leg.number]
+                del stream_legs.legs[leg.link, leg.number]
             ended += _ended(legs)
         return ended
 
@@ -342,10 +344,10 @@ class Upstream:
 
     def ask_peers(self, stream: Stream) -> None:
         """Peers bring whole streams, and only to agents that have them whole: the first copy must be all there is."""
-        feed = self.feed(stream.number)
-        if WHOLE_STREAM in feed.coverage:
+        stream_legs = self.legs_of(stream.number)
+        if WHOLE_STREAM in stream_legs.coverage:
             for link in self.peers:
-                if not feed.own(link):
+                if not stream_legs.own(link):
                     self._open(stream, link, (WHOLE_STREAM,), self._position(stream))
 
     # Time
@@ -360,14 +362,14 @@ class Upstream:
                 self._merge(stream, self.link)
 
     def _merge(self, stream: Stream, link: int) -> None:
-        feed = self.feed(stream.number)
-        own = feed.own(link)
+        stream_legs = self.legs_of(stream.number)
+        own = stream_legs.own(link)
         if not own or not all(leg.is_live for leg in own):
             return
         wanted = self._wanted(stream)
         if not wanted:
             self._close(own)
-            feed.coverage.clear()
+            stream_legs.coverage.clear()
         elif len(own) > 1 or set(wanted) != set(own[0].wants):
             self._ask(stream, link, replaces=tuple(leg.number for leg in own))
 

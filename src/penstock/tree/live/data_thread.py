@@ -1,9 +1,9 @@
 """The thread that moves an agent's data between plain sockets (the lane), beside the loop in which its core runs.
 
-    carrier = Carrier(fanout, noticed)      # noticed(): in the loop, when there are notices or something to take
-    carrier.start()
-    carrier.take_over(number, sock, begun)  # of a connection whose own reader has been paused
-    carrier.give_back(number)
+    data_thread = DataThread(fanout, noticed)  # noticed(): in the loop, when there are notices or something to take
+    data_thread.start()
+    data_thread.take_over(link, fd, begun)     # of a connection whose own reader has been paused
+    data_thread.give_back(link)
 
 A connection that is protected by TLS is not for it: its bytes pass through Python.
 """
@@ -21,7 +21,7 @@ TURN_NS = 1_000_000_000
 """Maximum time of one call of compiled code, if there is nothing for Python."""
 
 
-class Carrier:
+class DataThread:
     """From start() to stop(), in a loop's thread."""
 
     def __init__(self, fanout: Fanout, noticed: Callable[[], None], *, cpu: int = -1) -> None:
@@ -76,9 +76,9 @@ class Carrier:
         while not self._is_over:
             if self._lane.run(TURN_NS) and not self._is_told:
                 self._is_told = True
-                self._loop.call_soon_threadsafe(self._see_to_it)
+                self._loop.call_soon_threadsafe(self._handle_notices)
 
-    def _see_to_it(self) -> None:
+    def _handle_notices(self) -> None:
         self._is_told = False
         if not self._is_over:
             self._noticed()

@@ -17,10 +17,10 @@ import msgspec
 
 from penstock.base.clock import SystemRandomness, random_bytes
 from penstock.base.counters import Cause
-from penstock.base.endpoint import Health
 from penstock.base.errors import PenstockError
 from penstock.base.files import make_directory
 from penstock.base.log import logger
+from penstock.base.status_page import Health
 from penstock.model import MessageModel
 from penstock.model.library import shipped, shipped_names
 from penstock.net.config import TlsConfig
@@ -61,7 +61,7 @@ from penstock.tree.core.events import (
 from penstock.tree.core.status import AgentStatus, gauges_of, rows_of
 from penstock.tree.live.access import REFUSALS, PartyAccess
 from penstock.tree.live.account_rows import account_rows
-from penstock.tree.live.journal_queue import Storing
+from penstock.tree.live.journal_queue import JournalQueue
 from penstock.tree.live.links import AgentLinks
 from penstock.tree.live.load import watch_load
 from penstock.tree.live.status_snapshot import observed
@@ -98,8 +98,8 @@ class LiveAgent:
             make_directory(config.state_directory)
         tokens = node.watch_tokens(config.admin, config.state_directory, self._revoke)
         self._own_token = random_bytes(16).hex()
-        names = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
-        self._core = DistributionAgent(config, SystemRandomness(), node.counters("tree"), models=names)
+        models = [shipped(name) for name in shipped_names()] + [MessageModel.load(Path(name)) for name in config.models]
+        self._core = DistributionAgent(config, SystemRandomness(), node.counters("tree"), models=models)
         self._running: CoreNode[Event, Instruction] = CoreNode(
             node, self._core, self._carry_out, log, after=lambda: self._links.pump_soon()
         )
@@ -120,7 +120,7 @@ class LiveAgent:
             guard=Guard(upward, client_context(tls)),
             counters=node.counters("tree.links"),
         )
-        self._storing: Storing | None = None
+        self._journal_queue: JournalQueue | None = None
         self._found = Start()
         self._became: Became | None = None
         node.add_tokens()
@@ -157,9 +157,9 @@ class LiveAgent:
         await self._running.await_tokens()
 
     async def _close_store(self) -> None:
-        if self._storing is not None:
-            self._mark_publishers(self._storing)
-            await self._storing.close()
+        if self._journal_queue is not None:
+            self._mark_publishers(self._journal_queue)
+            await self._journal_queue.close()
 
     def _begin(self) -> None:
         self._runner.handle(msgspec.structs.replace(self._found, place=self.place, wall_ns=time.time_ns()))
@@ -208,7 +208,7 @@ class LiveAgent:
             self.node.counters("tree.journal"),
             tail_half_size=config.tail_bytes // 2,
         )
-        self._storing = Storing(
+        self._journal_queue = JournalQueue(
             store, config, self._runner.answer, self._hold_publishers, self._links.release_all, self.node.fail
         )
         self._core.sequencer.set_tail(store.tail)
@@ -243,11 +243,11 @@ class LiveAgent:
                 say("link_ends", link=link, cause=cause, reason=reason)
                 self._links.end(link)
             case Append():
-                self._stored.append(instruction)
+                self._open_journal_queue.append(instruction)
             case ReadJournal():
-                self._stored.read(instruction)
+                self._open_journal_queue.read(instruction)
             case DefineStream(info):
-                self._stored.define(info)
+                self._open_journal_queue.define(info)
             case CheckToken(link, token):
                 self._check_token(link, token)
             case Informed():
@@ -256,16 +256,16 @@ class LiveAgent:
                 self._become(instruction)
 
     @property
-    def _stored(self) -> Storing:
-        assert self._storing is not None, "only a root or a standby keeps streams"
-        return self._storing
+    def _open_journal_queue(self) -> JournalQueue:
+        assert self._journal_queue is not None, "only a root or a standby keeps streams"
+        return self._journal_queue
 
     def _become(self, became: Became) -> None:
         self._became = became
         log.info("agent_became", **msgspec.to_builtins(became))
-        if self._storing is None:
+        if self._journal_queue is None:
             return
-        store, is_root = self._storing.store, became.role == "root"
+        store, is_root = self._journal_queue.store, became.role == "root"
         if became.term > store.term or is_root != store.is_root:
             store.begin_term(became.term, is_root=is_root)
 
@@ -309,14 +309,14 @@ class LiveAgent:
     async def _note_publishers(self) -> None:
         while True:
             await asyncio.sleep(PUBLISHERS_SECONDS)
-            if self._storing is not None:
-                self._mark_publishers(self._storing)
+            if self._journal_queue is not None:
+                self._mark_publishers(self._journal_queue)
 
-    def _mark_publishers(self, storing: Storing) -> None:
+    def _mark_publishers(self, journal_queue: JournalQueue) -> None:
         for child in self._core.children:
             self._core.sequencer.note_bearer(child.party)
-        if storing.is_storing:
-            storing.store.note_publishers(self._core.sequencer.replica.publishers)
+        if journal_queue.is_storing:
+            journal_queue.store.note_publishers(self._core.sequencer.replica.publishers)
 
     # Status
 
@@ -327,7 +327,7 @@ class LiveAgent:
             links_max,
             control_port=self._links.port,
             is_in_touch=self.node.is_in_touch,
-            is_storing=self._storing is None or self._storing.is_storing,
+            is_storing=self._journal_queue is None or self._journal_queue.is_storing,
             happenings=self._running.happenings(),
         )
 

@@ -27,7 +27,7 @@ READS_MAX = 8
 log = logger("tree.storing")
 
 
-class Storing:
+class JournalQueue:
     """`answer` gives an event to the core; `hold` and `release` have publishers wait. In the loop's thread."""
 
     def __init__(

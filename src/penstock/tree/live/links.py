@@ -15,8 +15,8 @@ from penstock.base.counters import Counters
 from penstock.base.errors import FrameError, PenstockError, RemoteProtocolError
 from penstock.base.log import logger
 from penstock.net.config import ControlConfig
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import LENGTH_SIZE, FrameDecoder
-from penstock.net.core.session import Peer
 from penstock.net.guard import Guard
 from penstock.net.live.dialling import Dialling
 from penstock.net.live.link import Link, end_links
@@ -29,7 +29,7 @@ from penstock.tree.core.control import MESSAGE_SIZE_MAX, TREE, Login, Message, O
 from penstock.tree.core.events import Arrived, Connected, ConnectFailed, LinkClosed, Noticed
 from penstock.tree.core.kernel._fanout import Fanout
 from penstock.tree.live.access import REFUSALS, PartyAccess, party_of
-from penstock.tree.live.data_thread import Carrier
+from penstock.tree.live.data_thread import DataThread
 
 SEND_SIZE = 256 * 1024
 LAST_MESSAGE_SECONDS = 0.5
@@ -92,10 +92,10 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         self._blocked: set[int] = set()
         self._held: set[int] = set()
         self._stopped: set[int] = set()  # the fan-out has paused them
-        self._carrier = Carrier(fanout, self.pump_soon, cpu=config.cpu)
+        self._data_thread = DataThread(fanout, self.pump_soon, cpu=config.cpu)
 
     async def start(self) -> None:
-        self._carrier.start()
+        self._data_thread.start()
         await self.server.start()
 
     async def close(self) -> None:
@@ -103,7 +103,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         await self._dialling.stop()
         self.pump()
         await self._let_out()
-        await asyncio.to_thread(self._carrier.stop)
+        await asyncio.to_thread(self._data_thread.stop)
         await end_links({*self.links.values(), *self._dialling.made, *self.callers}, self.limits.linger_ms)
         await self.server.close()
 
@@ -119,7 +119,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         if link is None:
             return
         self.access.leave(number)
-        if self._carrier.has(number):
+        if self._data_thread.has(number):
             self._end_carried(number, link, time.monotonic() + LAST_MESSAGE_SECONDS)
             return
         if link.is_writable:
@@ -130,7 +130,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         if self._waits(number) and time.monotonic() < deadline:
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self._end_carried, number, link, deadline)
             return
-        self._carrier.give_back(number)
+        self._data_thread.give_back(number)
         link.close()
 
     def _waits(self, number: int) -> bool:
@@ -143,7 +143,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
     async def _let_out(self) -> None:
         """Wait until the last messages are sent, up to LAST_MESSAGE_SECONDS."""
         deadline = time.monotonic() + LAST_MESSAGE_SECONDS
-        while time.monotonic() < deadline and any(map(self._waits, filter(self._carrier.has, self.links))):
+        while time.monotonic() < deadline and any(map(self._waits, filter(self._data_thread.has, self.links))):
             await asyncio.sleep(LOOK_SECONDS)
 
     def refuse(self, number: int, refusal: Refused) -> None:
@@ -167,7 +167,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         if (link := self.links.get(number)) is None or number in self._held:
             return
         self._held.add(number)
-        if self._carrier.has(number):
+        if self._data_thread.has(number):
             self._fanout.pause(number)
         else:
             link.pause()
@@ -190,7 +190,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         if not self._is_closing and self._fanout.has_notices():
             self._tell(Noticed())
         self._is_pump_due = False
-        self._carrier.send()
+        self._data_thread.send()
         for number in self._fanout.ready():
             link = self.links.get(number)
             if link is None:
@@ -207,7 +207,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         """Resume reading from a link, unless it is paused for another reason."""
         if number in self._stopped or number in self._held:
             return
-        if self._carrier.has(number):
+        if self._data_thread.has(number):
             self._fanout.resume(number)
         else:
             link.resume()
@@ -247,7 +247,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
             self._receive(link, data)
 
     def _receive(self, link: Link, data: bytes) -> None:
-        self._carrier.cork()
+        self._data_thread.cork()
         if not self._fanout.receive(link.number, data, time.monotonic_ns()):
             self._stopped.add(link.number)
             link.pause()
@@ -268,7 +268,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
                 self._tell(LinkClosed(link.number, str(error)))
 
     def _forget(self, number: int) -> None:
-        self._carrier.give_back(number)
+        self._data_thread.give_back(number)
         self._blocked.discard(number)
         self._held.discard(number)
         self._stopped.discard(number)
@@ -308,7 +308,7 @@ class AgentLinks(LinkService[Message, Login, Rights]):
         if transport.get_extra_info("ssl_object") is not None or link.number not in self._fanout.links():
             return False
         link.pause()
-        self._carrier.take_over(link.number, transport.get_extra_info("socket").fileno(), begun)
+        self._data_thread.take_over(link.number, transport.get_extra_info("socket").fileno(), begun)
         return True
 
     def _take_orders(self, link: Link, data: bytes) -> None:

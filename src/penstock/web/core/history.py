@@ -51,12 +51,15 @@ class _Series:
 
     def put(self, at: int, row: NodeRow | None) -> None:
         """Store a sample; None, or an old row, for an unknown one."""
-        known = row if row is not None and row.age_s is None else None
-        self.in_per_s[at] = _number(known and known.in_per_s)
-        self.out_per_s[at] = _number(known and known.out_per_s)
-        self.p50_us[at] = _number(known and known.latency_us.get("p50"))
-        self.p99_us[at] = _number(known and known.latency_us.get("p99"))
-        self.lost[at] = _number(known and known.lost)
+        columns = (self.in_per_s, self.out_per_s, self.p50_us, self.p99_us, self.lost)
+        for column, value in zip(columns, _values(row), strict=True):
+            column[at] = math.nan if value is None or not math.isfinite(value) else value
+
+
+def _values(row: NodeRow | None) -> tuple[float | None, ...]:
+    if row is None or row.age_s is not None:
+        return (None,) * 5
+    return row.in_per_s, row.out_per_s, row.latency_us.get("p50"), row.latency_us.get("p99"), row.lost
 
 
 class History:
@@ -142,7 +145,3 @@ def _highest(values: Sequence[float]) -> float | None:
 def _sum(values: Sequence[float]) -> float | None:
     known = _known(values)
     return sum(known) if known else None
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None or not math.isfinite(value) else float(value)

@@ -20,7 +20,6 @@ from penstock import __version__
 from penstock.admin.live.http import protected, read_document
 from penstock.base.clock import SystemClock
 from penstock.base.counters import Cause
-from penstock.base.endpoint import BearerToken
 from penstock.base.errors import (
     ForbiddenError,
     NotFoundError,
@@ -31,6 +30,7 @@ from penstock.base.errors import (
 )
 from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION
+from penstock.base.status_page import BearerToken
 from penstock.web.core.history import SECONDS_MAX
 from penstock.web.gateway.live.session import BINARY, SUBPROTOCOLS, GatewaySession
 from penstock.web.live.actions import AnyAction

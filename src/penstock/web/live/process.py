@@ -3,7 +3,7 @@
 import asyncio
 
 from penstock.base.files import make_directory
-from penstock.net.live.agent import run_agent
+from penstock.net.live.event_loop import run_agent
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.node.process import Supervised

@@ -3,6 +3,17 @@
 The lease or an operator's order makes one of the two active; the other is the standby and gets copies of replicated
 messages. Epochs decide: a router becomes active in a new epoch, and a router that learns of a newer epoch than its own
 is no longer active.
+
+    standby ── _activate() ──► becoming active ── Became ──► active    Became: the router has logged the new epoch
+    active ── _want_other() ──► wanted        a planned switch waits until the standby has everything
+    wanted ── _finish() ──► yielding          _stand_by(): nothing is delivered or acknowledged from now on
+    yielding ── _yielded() ──► standby        the last frames are sent; the other router takes over (_take_over)
+    wanted ── _call_off() ──► active          too late, or the link is lost
+    yielding ── _call_off() ──► becoming active      in a new epoch; with a lease: in the same one, if it still holds
+    yielding ── _call_off() ──► standby              with a lease that is gone
+    active, becoming active ── _stand_by() ──► standby      the lease is lost, or the peer has a newer epoch
+
+A standby that catches up is partial, and is not fit for the lease, from _become_partial() to _become_whole().
 """
 
 from penstock.assured.core.lease import protocol as lease_protocol
@@ -38,7 +49,7 @@ class Pair:
         self.router = router
         self._log = router.log
         self._replication = router.replication
-        self.degrading = Degradation(config, router.log, Uncopied(config, router.tables))
+        self.degradation = Degradation(config, router.log, Uncopied(config, router.tables))
         self.sending: ReplicationSender | None = None
         self.receiving: ReplicationReceiver | None = None
         self.keeper: LeaseKeeper | None = None
@@ -49,7 +60,7 @@ class Pair:
         self._memory = memory or Memory()
         self._past = ReplicaHistory(router.log, is_first=self._is_first)
         self._stream = 0
-        self.switching = PlannedSwitch()
+        self.planned_switch = PlannedSwitch()
         self._has_other_matches = False  # other matches than the active router, with unchanged endpoints
         self._is_started = False
         self._out: list[pair_protocol.PairInstruction] = []
@@ -69,7 +80,7 @@ class Pair:
         self._out = []
         if self.keeper is not None:
             self._lease(lease_event(event, self.router.is_active), now_ns)
-        if self.switching.is_late(now_ns):
+        if self.planned_switch.is_late(now_ns):
             self._call_off(now_ns)
         match event:
             case events.Start():
@@ -89,7 +100,7 @@ class Pair:
             case pair_protocol.HandOver():
                 self._want_other(now_ns)
             case pair_protocol.Degrade(is_ordered):
-                self.degrading.is_ordered = is_ordered and self.router.is_active
+                self.degradation.is_ordered = is_ordered and self.router.is_active
             case lease_protocol.Heard() | lease_protocol.Kept() | lease_protocol.Reached():
                 if self.keeper is not None:
                     self._lease(event, now_ns)
@@ -101,11 +112,11 @@ class Pair:
         return out
 
     def next_deadline_ns(self) -> int | None:
-        deadlines = [self.router.next_deadline_ns(), self.switching.next_deadline_ns()]
+        deadlines = [self.router.next_deadline_ns(), self.planned_switch.next_deadline_ns()]
         if self.router.is_active:
-            is_ready = self.switching.is_wanted and self.degrading.keeps_up(self.sending)
+            is_ready = self.planned_switch.is_wanted and self.degradation.keeps_up(self.sending)
             gathered_ns = self.sending.gathered_ns if self.sending is not None else None
-            deadlines += [self.degrading.next_deadline_ns(), 0 if is_ready else None, gathered_ns]
+            deadlines += [self.degradation.next_deadline_ns(), 0 if is_ready else None, gathered_ns]
         if self.keeper is not None:
             deadlines.append(self.keeper.next_deadline_ns())
         return min((each for each in deadlines if each is not None), default=None)
@@ -143,8 +154,8 @@ class Pair:
         if not self.router.is_active or self.epoch != epoch:
             self._past.activate(epoch)
             self.receiving = None
-            self.degrading.activate(now_ns)
-            self.switching.forget()
+            self.degradation.activate(now_ns)
+            self.planned_switch.forget()
             self._note("active", epoch=epoch)
             self._route(events.Become("active", epoch), now_ns)
 
@@ -152,7 +163,7 @@ class Pair:
         """Become the standby at once: nothing is delivered or acknowledged from now on."""
         self._note("stands_by", why=why, epoch=self.epoch)
         self._route(events.Become("standby", self.epoch), now_ns)
-        if not self.switching.is_yielding:
+        if not self.planned_switch.is_yielding:
             self._end_sending()
             self._tell_standing()
 
@@ -165,11 +176,11 @@ class Pair:
                 case lease_protocol.LeaseAcquired(epoch):
                     self._activate(epoch, now_ns)
                 case lease_protocol.LeaseLost(epoch):
-                    if not self.switching.is_yielding and epoch == self.epoch:
+                    if not self.planned_switch.is_yielding and epoch == self.epoch:
                         self._stand_by(now_ns, "the lease is gone")
                 case lease_protocol.DegradedNoted(_, is_degraded):
-                    before = self.degrading.state
-                    self.degrading.noted(is_degraded)
+                    before = self.degradation.state
+                    self.degradation.noted(is_degraded)
                     self._mode_changed(before)
                 case _:
                     self._out.append(each)
@@ -182,7 +193,7 @@ class Pair:
         self._end_sending()
         self.receiving = None
         self.link.forget()
-        self.degrading.lost(now_ns)
+        self.degradation.lost(now_ns)
         self._call_off(now_ns)
 
     def _end_sending(self) -> None:
@@ -193,7 +204,7 @@ class Pair:
     def _standing(self) -> Standing:
         votes, is_storing = self._config.lease is not None, not self.router.trouble
         matches = self._config.matching == "secondary" and not self._has_other_matches
-        is_degraded = self.is_active and self.degrading.state != "synchronous"
+        is_degraded = self.is_active and self.degradation.state != "synchronous"
         return self._past.standing(self._name, self.is_active, votes, matches, is_storing, is_degraded)
 
     def _tell_standing(self) -> None:
@@ -247,7 +258,7 @@ class Pair:
                 self._want_other(now_ns)
             case pair_protocol.Yielded(epoch, left):
                 if not self.router.is_active and epoch == self.epoch:
-                    self.switching.left_there = left
+                    self.planned_switch.left_there = left
                     self._take_over(now_ns)
             case _:
                 pass  # sent before the roles changed
@@ -264,7 +275,7 @@ class Pair:
                 self._tell_standing()
             elif self.sending is None:  # otherwise it was reported before
                 self._begin_sending()
-        elif self._config.lease is not None or self.router.is_becoming_active or self.switching.is_yielding:
+        elif self._config.lease is not None or self.router.is_becoming_active or self.planned_switch.is_yielding:
             return
         elif pair_protocol.is_to_begin(self._standing(), peer, self._is_first):
             self._activate(lease_protocol.next_epoch(max(self.epoch, peer.epoch), self._is_first), now_ns)
@@ -305,12 +316,12 @@ class Pair:
     # Switching
 
     def _switch_here(self, is_forced: bool, now_ns: int) -> None:
-        self.switching.left_there = {}
+        self.planned_switch.left_there = {}
         if self.router.is_active:
             return
         if not is_forced:
             self.link.say(pair_protocol.Switch())
-        elif self.switching.is_yielding:
+        elif self.planned_switch.is_yielding:
             self._call_off(now_ns)
         elif self.keeper is not None:
             self._lease(lease_protocol.Force(), now_ns)
@@ -320,8 +331,8 @@ class Pair:
 
     def _want_other(self, now_ns: int) -> None:
         if self.router.is_active:
-            self.switching.want(now_ns)
-            self.degrading.is_ordered = False  # the other router needs all messages
+            self.planned_switch.want(now_ns)
+            self.degradation.is_ordered = False  # the other router needs all messages
 
     def _take_over(self, now_ns: int) -> None:
         """The other router has stopped. With a lease, it was given up, and this router requests it."""
@@ -331,9 +342,9 @@ class Pair:
 
     def _call_off(self, now_ns: int) -> None:
         """A planned switch has failed: a router that had stopped for it continues."""
-        if self.switching.is_wanted:
+        if self.planned_switch.is_wanted:
             self._note("switch_called_off", is_trouble=True)
-        if self.switching.forget():
+        if self.planned_switch.forget():
             self._end_sending()
             if self.keeper is None:
                 self._activate(lease_protocol.next_epoch(self.epoch, self._is_first), now_ns)
@@ -344,7 +355,7 @@ class Pair:
         left = left_behind(self.router.tables, self.router.endpoints)
         self.link.say(pair_protocol.Yielded(self.epoch, left))
         self._note("yielded", left_behind=told_left(left) or "nothing", is_trouble=bool(left))
-        self.switching.forget()
+        self.planned_switch.forget()
         self._past.is_willing = False
         self._end_sending()
         if self.keeper is not None:
@@ -358,7 +369,7 @@ class Pair:
         self._look_how_it_keeps_up(now_ns)
         if self.router.is_active:
             if self.router.awaits_release:
-                self._route(events.Release(*self.degrading.released(self.sending)), now_ns)
+                self._route(events.Release(*self.degradation.released(self.sending)), now_ns)
                 self._pump(now_ns)
             if self._replication.has_met_absent:
                 self._look_how_it_keeps_up(now_ns)
@@ -368,30 +379,30 @@ class Pair:
             self.receiving.look_what_lacks()
             self.receiving.stored(self._log.stored_through)
             self.link.send(self.receiving.out)
-        is_ready = self.switching.is_wanted and self.degrading.keeps_up(self.sending)
+        is_ready = self.planned_switch.is_wanted and self.degradation.keeps_up(self.sending)
         # only an active router has frames to send
         if is_ready and not any(isinstance(each, events.SendData) for each in self._out):
-            self.switching.begin_yielding(now_ns)
+            self.planned_switch.begin_yielding(now_ns)
             self._stand_by(now_ns, "the other router takes over by a planned switch")
-        if self.sending is not None and self.switching.is_yielding and self.sending.is_drained:
+        if self.sending is not None and self.planned_switch.is_yielding and self.sending.is_drained:
             self._yielded(now_ns)
 
     def _pump(self, now_ns: int) -> None:
         if self.sending is not None and not self.sending.mirror(now_ns):
-            self.degrading.lost(now_ns)
+            self.degradation.lost(now_ns)
             self._begin_sending()
         if (sending := self.sending) is None:
             return
         if self._replication.is_stream_broken:
             self._end_link("the other router is too far behind", now_ns)
             return
-        self._out += sending.pump(now_ns, is_hurried=self.switching.is_wanted or self.switching.is_yielding)
+        self._out += sending.pump(now_ns, is_hurried=self.planned_switch.is_wanted or self.planned_switch.is_yielding)
         self.link.send(sending.out)
 
     def _look_how_it_keeps_up(self, now_ns: int) -> None:
         if self.router.is_active:
-            before = self.degrading.state
-            is_degraded = self.degrading.look(self.sending, now_ns, is_switching=self.switching.is_wanted)
+            before = self.degradation.state
+            is_degraded = self.degradation.look(self.sending, now_ns, is_switching=self.planned_switch.is_wanted)
             self._mode_changed(before)
             if is_degraded is not None and self.keeper is not None:
                 self._lease(lease_protocol.NoteDegraded(is_degraded), now_ns)
@@ -400,7 +411,7 @@ class Pair:
 
     def _mode_changed(self, before: str) -> None:
         """Log changes of the mode."""
-        mode = self.degrading.state
+        mode = self.degradation.state
         if mode != before:
             self._note("replication", mode=mode, is_trouble=mode != "synchronous")
             self._tell_standing()

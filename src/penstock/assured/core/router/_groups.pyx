@@ -1,10 +1,9 @@
 """Transactions: everything that one publishes and settles is one record of the log (REPL-10).
 
 A pair executes a synchronous transaction completely at both routers, or at neither. At the active router nothing of it
-is
-final before the standby has it: messages that it published are held back (_mirroring.hold_back), and messages that it
-consumed leave their flow, but stay with the endpoint as CONSUMED. confirm() makes it final. A router that was replaced
-before that undoes it (_receiving.resolve), because its successor never executed it.
+is final before the standby has it: messages that it published are held back (_mirroring.hold_back), and messages that
+it consumed leave their flow, but stay with the endpoint as CONSUMED. confirm() makes it final. A router that was
+replaced before that undoes it (_receiving.resolve), because its successor never executed it.
 
     replication.consumed     (transaction's id, endpoint, ids, the settlement of each, and the target of each rejected one: as
                              decided then and sent to the standby); also from the log, after a start

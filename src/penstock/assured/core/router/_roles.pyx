@@ -1,8 +1,7 @@
 """Changes of a router's role.
 
 While it is the standby, its messages are in no queue. When it becomes active, they are queued in the order of their
-ids,
-all of them flagged as possibly delivered before.
+ids, all of them flagged as possibly delivered before.
 """
 
 from libc.stdint cimport uint8_t, uint32_t

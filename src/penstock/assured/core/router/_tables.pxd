@@ -3,8 +3,7 @@ record cache and the replication state have their own classes: _publishers.pxd, 
 _replication_state.pxd.
 
 The kernels of this package own the tables: no other code writes their fields. Python and core/pair read them, call
-their
-methods and call the kernels.
+their methods and call the kernels.
 
     Message   80 bytes    one for each message with an endpoint, or waiting for the disk
     Entry     32 bytes    one for each endpoint of a message; in the endpoint's queue, or in its flow's list when delivered

@@ -3,8 +3,7 @@
 The journal's records are the log (_records.pxd). It is divided into sections of about equal size. When more of the log
 is dead than alive, the live records of its oldest section are logged again at its end; when these are on the disk, the
 section is deleted. The log therefore has about twice the size of its live records, plus records retained for replay,
-and
-a start takes the time to read that.
+and a start takes the time to read that.
 """
 
 from enum import Enum, auto

@@ -107,9 +107,9 @@ class MessageRouter:
         self.endpoints = Endpoints(config, self.tables, models or {}, seeds)
         self.links = Links(config, self.tables, self.endpoints, seeds)
         self.log = Log(config, self.tables, self.endpoints)
-        self.publishing = Intake(config, self.tables, self.endpoints, seeds)
-        self.transactions = Transactions(config, self.tables, self.publishing)
-        self.defining = EndpointLifecycle(self.tables, self.endpoints, self.links, self.transactions)
+        self.intake = Intake(config, self.tables, self.endpoints, seeds)
+        self.transactions = Transactions(config, self.tables, self.intake)
+        self.endpoint_lifecycle = EndpointLifecycle(self.tables, self.endpoints, self.links, self.transactions)
         self.replays = Replays(config, self.tables, self.endpoints, self.log)
         self.trouble = ""
         """The reason why messages are refused, if they are."""
@@ -238,7 +238,7 @@ class MessageRouter:
         self.log.start(event.next_sequence)
         self._is_started = True
         epoch = max(self.log.epoch, event.epoch)
-        self._out += self.defining.define_configured([*self.config.endpoints])
+        self._out += self.endpoint_lifecycle.define_configured([*self.config.endpoints])
         if event.role == "standby":  # the log must keep the role that the router had at its end
             leave_queues(self.tables)
             self._out.append(Became("standby", epoch))
@@ -287,7 +287,7 @@ class MessageRouter:
         """Note that there is another router. `is_mirrored`: a standby takes over the active router's definitions."""
         self.waits_for_secondary = True
         self.replication.pair_up()
-        self.defining.is_mirrored = is_mirrored
+        self.endpoint_lifecycle.is_mirrored = is_mirrored
 
     @property
     def awaits_release(self) -> bool:
@@ -307,7 +307,7 @@ class MessageRouter:
 
     def is_replicated(self, batch: PublishBatch) -> bool:
         """True if some of these messages will be replicated, as far as that is known before they are accepted."""
-        return self.publishing.is_replicated(batch)
+        return self.intake.is_replicated(batch)
 
     def resume_replays(self) -> None:
         """Check fills after endpoints were created, deleted or changed."""
@@ -368,7 +368,7 @@ class MessageRouter:
             # The batch is kept until the commit: copy its bytes only.
             self.transactions.publish(link, PublishBatch(data[at : at + size], 0))
         else:
-            self.publishing.accept(link, batch)
+            self.intake.accept(link, batch)
 
     def _settle(self, link: Link, settling: Settling) -> None:
         if settling.transaction:
@@ -384,7 +384,7 @@ class MessageRouter:
             return
         try:
             if not self.is_active:
-                self.defining.check_standby(link, request)
+                self.endpoint_lifecycle.check_standby(link, request)
             self._carry_out(link, request, now_ns)
         except RefusedRequest as error:
             self._refuse(link, request, error.refusal, error.what, error.hint)
@@ -416,7 +416,7 @@ class MessageRouter:
                 self.links.close_publisher(link, handle)
                 self._answer(link, Done(number))
             case OpenFlow(number, name, credit):
-                handle, is_active = self.links.open_flow(link, self.defining.endpoint(name), credit)
+                handle, is_active = self.links.open_flow(link, self.endpoint_lifecycle.endpoint(name), credit)
                 self._answer(link, FlowOpened(number, handle, is_active))
             case CloseFlow(number, handle, read):
                 if handle not in link.flows:
@@ -433,6 +433,6 @@ class MessageRouter:
                 self.transactions.rollback(link, transaction)
                 self._answer(link, Done(number))
             case CreateEndpoint() | AlterEndpoint() | DeleteEndpoint() | EmptyEndpoint():
-                self._out += self.defining.change(link, request, self.trouble)
+                self._out += self.endpoint_lifecycle.change(link, request, self.trouble)
                 self.replays.resume()
                 self._answer(link, Done(request.number))

@@ -105,10 +105,10 @@ class _Ended(msgspec.Struct):
 
 
 class Transactions:
-    def __init__(self, config: RouterConfig, tables: Tables, publishing: Intake) -> None:
+    def __init__(self, config: RouterConfig, tables: Tables, intake: Intake) -> None:
         self._config = config
         self._tables = tables
-        self._publishing = publishing
+        self._intake = intake
         self.streaming: TransactionStream | None = None
         """The stream to the standby, while it is connected."""
         self._open: dict[tuple[int, int], Transaction] = {}
@@ -224,10 +224,10 @@ class Transactions:
             return WHY[OUTCOME_DISK]
         begin_group(tables, transaction.publisher, transaction.number)
         for batch in transaction.batches:
-            outcome = self._publishing.accept(transaction.link, batch)
+            outcome = self._intake.accept(transaction.link, batch)
             if outcome:
                 undo_group(tables)
-                return self._publishing.why_full() if outcome == OUTCOME_FULL else WHY[outcome]
+                return self._intake.why_full() if outcome == OUTCOME_FULL else WHY[outcome]
         if group_size(tables) + transaction.settled * SETTLED_SPACE > LOG_RECORD_SIZE_MAX:
             undo_group(tables)
             return "it is too large for the log"

@@ -1,9 +1,8 @@
 """A client's session with the active router of a pair, over successive links (net/core/client_session.py). No I/O.
 
 Publishers and flows (parts.py) are opened on every new link; unacknowledged messages are sent again, unanswered
-requests
-are repeated. A router with a lower epoch than the highest known one is refused: it was replaced, and does not know it
-yet (REPL-7).
+requests are repeated. A router with a lower epoch than the highest known one is refused: it was replaced, and does not
+know it yet (REPL-7).
 """
 
 from typing import Any
@@ -31,7 +30,7 @@ from penstock.assured.core.session.events import (
 from penstock.assured.core.session.parts import FlowPart, PublisherPart
 from penstock.assured.core.session.places import Places, SessionConfig
 from penstock.assured.core.session.refusals import REFUSALS, error_of
-from penstock.assured.core.session.transactions import Transactions
+from penstock.assured.core.session.transactions import PublisherTransactions
 from penstock.assured.wire._frames import frames_in
 from penstock.assured.wire._layout import KIND_ACKNOWLEDGE, KIND_DELIVER, PAYLOAD_SIZE_MAX
 from penstock.assured.wire.control import (
@@ -69,7 +68,7 @@ from penstock.net.core.client_session import Instruction as LinkInstruction
 from penstock.net.core.control import Ping, Pong
 
 
-class Session:
+class AssuredSession:
     def __init__(self, config: SessionConfig, randomness: Randomness, counters: Counters, *, token: str = "") -> None:
         self.epoch = 0
         """The highest known epoch."""
@@ -89,7 +88,7 @@ class Session:
         """Parts that are being opened, and requests."""
         self._waiting: dict[int, Ask] = {}  # by token, until there is a link
         self._out: list[Instruction] = []
-        self._transactions = Transactions(lambda each: self._out.append(each), self._requests.next_number)
+        self._transactions = PublisherTransactions(lambda each: self._out.append(each), self._requests.next_number)
 
     @property
     def welcome(self) -> Welcome | None:

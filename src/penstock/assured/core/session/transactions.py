@@ -3,8 +3,7 @@
 A router rolls back open transactions of a lost link. When a publisher is opened again, the router reports the last
 transaction that it committed, which tells whether an unanswered commit arrived before the loss. That commit may not be
 on its disk yet, so it is requested again, and answered when it is. Another router, which took over meanwhile, only
-knows
-the transactions that were copied: one that it does not know may have been committed by its predecessor.
+knows the transactions that were copied: one that it does not know may have been committed by its predecessor.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ LOST = "the link to the router was lost before it was committed"
 UNKNOWN = "another router took over before it answered"
 
 
-class Transactions:
+class PublisherTransactions:
     def __init__(self, out: Callable[[Instruction], None], next_number: Callable[[], int]) -> None:
         self._out = out
         self._next_number = next_number

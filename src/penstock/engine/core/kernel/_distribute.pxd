@@ -57,8 +57,8 @@ cdef class Distributor:
 
     # Pairs
     cdef int add_pair(
-        self, uint32_t number, uint32_t item, const Selection *selection, ClassProgram program, int64_t now_ns,
-        int64_t replayed_after
+        self, uint32_t consumer_number, uint32_t item, const Selection *selection, ClassProgram program,
+        int64_t now_ns, int64_t replayed_after
     ) except -1
     cdef int change_pair(
         self, uint32_t at, const Selection *selection, ClassProgram program, int64_t now_ns
@@ -71,9 +71,9 @@ cdef class Distributor:
     cdef void note_source(self, Item *item, uint32_t stream, uint16_t session_tag) noexcept nogil
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF
     cdef bint note_missed(self, const Item *item) noexcept nogil
-    cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil
-    cdef void withdraw_item(self, uint32_t number, uint64_t version, int64_t now_ns) noexcept nogil
-    cdef void lose_update(self, uint32_t number, int64_t now_ns) noexcept nogil
+    cdef int take(self, uint32_t item_number, const Update *update, int64_t now_ns) noexcept nogil
+    cdef void withdraw_item(self, uint32_t item_number, uint64_t version, int64_t now_ns) noexcept nogil
+    cdef void lose_update(self, uint32_t item_number, int64_t now_ns) noexcept nogil
     cdef int take_messages(
         self, const uint8_t *data, const MessageView *messages, Py_ssize_t count, int64_t now_ns, int64_t started_ns,
         Py_ssize_t *done
@@ -82,9 +82,10 @@ cdef class Distributor:
     cdef void prefetch_ahead(self, const Item *item, uint32_t index) noexcept nogil
 
     # Output
-    cdef void catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil
-    cdef bint replay(self, uint32_t number, int64_t now_ns) noexcept nogil
+    cdef void catch_up(self, uint32_t consumer_number, int64_t now_ns) noexcept nogil
+    cdef bint replay(self, uint32_t consumer_number, int64_t now_ns) noexcept nogil
     cdef void catch_up_waiting(self, int64_t now_ns) noexcept nogil
+    cdef void serve_due(self, int64_t now_ns) noexcept nogil
     cdef int64_t serve_classes(self, int64_t budget_bytes, int64_t now_ns) noexcept nogil
     cdef bint is_backlogged(self, int cls) noexcept nogil
     cdef int64_t serve_class(self, int cls, int64_t bytes_max, int64_t now_ns) noexcept nogil

@@ -120,84 +120,84 @@ cdef class Distributor:
 
     # Consumers
 
-    def detach(self, uint32_t number) -> None:
+    def detach(self, uint32_t consumer_number) -> None:
         """Drop the consumer and its pairs. The caller owns its sinks."""
-        self.consumers.consumer(number)
-        while self.pairs.first_of(number) != NONE:
-            self.drop_pair(self.pairs.first_of(number))
-        self._refreshes.detach(number)
-        self._adaptive.detach(number)
-        self.critical.detach(number)
-        self.regions.detach(number)
-        self.consumers.detach(number)
+        self.consumers.consumer(consumer_number)
+        while self.pairs.first_of(consumer_number) != NONE:
+            self.drop_pair(self.pairs.first_of(consumer_number))
+        self._refreshes.detach(consumer_number)
+        self._adaptive.detach(consumer_number)
+        self.critical.detach(consumer_number)
+        self.regions.detach(consumer_number)
+        self.consumers.detach(consumer_number)
 
-    def live(self, uint32_t number, uint32_t subscription) -> None:
+    def live(self, uint32_t consumer_number, uint32_t subscription) -> None:
         """All items of the subscription have pairs: report it as live when their refreshes have been written."""
-        self.consumers.consumer(number)
-        self._refreshes.add_live(number, subscription)
+        self.consumers.consumer(consumer_number)
+        self._refreshes.add_live(consumer_number, subscription)
 
-    def open_region(self, uint32_t number, uint16_t model_id, RegionSink sink not None) -> None:
+    def open_region(self, uint32_t consumer_number, uint16_t model_id, RegionSink sink not None) -> None:
         """Write the consumer's records of the model into this region from now on, beginning with the current ones."""
         cdef uint32_t at
         cdef const Pair *pair
         cdef const Item *item
-        self.regions.open(number, model_id, sink)
-        at = self.pairs.first_of(number)
+        self.regions.open(consumer_number, model_id, sink)
+        at = self.pairs.first_of(consumer_number)
         while at != NONE:
             pair = &self.pairs.pairs[at]
             item = &self.items.items[pair.item]
             if item.model_id == model_id and item.flags & ITEM_RECORDED and pair.cls == ADAPTIVE:
                 self._refreshes.add(at, 0)
             at = self.pairs.next_of(at)
-        self.consumers.wake(number)
+        self.consumers.wake(consumer_number)
 
-    def restart_notices(self, uint32_t number) -> None:
+    def restart_notices(self, uint32_t consumer_number) -> None:
         """The ring of notices was overrun: restart it, and give notice of all records."""
         cdef uint32_t at
-        self.consumers.restart_notices(number)
-        at = self.pairs.first_of(number)
+        self.consumers.restart_notices(consumer_number)
+        at = self.pairs.first_of(consumer_number)
         while at != NONE:
             if self.regions.takes(&self.pairs.pairs[at]) and self.pairs.deliveries[at].written:
                 self._refreshes.add(at, 0)
             at = self.pairs.next_of(at)
-        self.consumers.wake(number)
+        self.consumers.wake(consumer_number)
 
-    def restart(self, uint32_t number, uint64_t last_number, int64_t now_ns) -> bool:
+    def restart(self, uint32_t consumer_number, uint64_t last_number, int64_t now_ns) -> bool:
         """The consumer's ring was overrun after the update `last_number`: restart the ring with what the consumer missed.
         False if the log does not have all of it; then the consumer gets a receipt and refreshes."""
-        cdef bint is_kept = self.critical.restart(number, last_number, now_ns)
-        self.catch_up(number, now_ns)
+        cdef bint is_kept = self.critical.restart(consumer_number, last_number, now_ns)
+        self.catch_up(consumer_number, now_ns)
         self.consumers.ring_bells()
         return is_kept
 
-    def serve_consumer(self, uint32_t number, int64_t now_ns) -> None:
+    def serve_consumer(self, uint32_t consumer_number, int64_t now_ns) -> None:
         """Write the events that wait for one consumer, for example after a subscription."""
-        cdef Consumer *consumer = self.consumers.consumer(number)
+        cdef Consumer *consumer = self.consumers.consumer(consumer_number)
         with nogil:
             renew_allowance(consumer, now_ns)
-            self.catch_up(number, now_ns)
+            self.catch_up(consumer_number, now_ns)
             self.consumers.ring_bells()
 
-    def refresh_withdrawn(self, uint32_t number) -> None:
+    def refresh_withdrawn(self, uint32_t consumer_number) -> None:
         """The consumer may have records that have been withdrawn: report each withdrawal."""
         cdef uint32_t at
-        self.consumers.consumer(number)
-        at = self.pairs.first_of(number)
+        self.consumers.consumer(consumer_number)
+        at = self.pairs.first_of(consumer_number)
         while at != NONE:
             if self.items.items[self.pairs.pairs[at].item].flags & ITEM_WITHDRAWN:
                 self._refreshes.add(at, PAIR_REPAIR)
             at = self.pairs.next_of(at)
 
-    def counts(self, uint32_t number) -> dict:
+    def counts(self, uint32_t consumer_number) -> dict:
         """Counters of the consumer, by name."""
-        cdef const Consumer *consumer = self.consumers.consumer(number)
+        cdef const Consumer *consumer = self.consumers.consumer(consumer_number)
         counts = {
-            "items": self.pairs.count_of(number),
+            "items": self.pairs.count_of(consumer_number),
             "overruns": consumer.overruns,
-            "receipts": self._refreshes.receipts(number),
-            "waiting": self._refreshes.waiting(number),
-            "pending": self._adaptive.pending_count(number),
-            "is_behind": self.critical.is_behind(number),
+            "receipts": self._refreshes.receipts(consumer_number),
+            "waiting": self._refreshes.waiting(consumer_number),
+            "pending": self._adaptive.pending_count(consumer_number),
+            "is_behind": self.critical.is_behind(consumer_number),
         }
         for cls, name in ((1, "critical"), (2, "adaptive"), (3, "metered")):
             counts[name] = {
@@ -209,8 +209,8 @@ cdef class Distributor:
     # Pairs
 
     def subscribe(
-        self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
-        int64_t interval_ns, int64_t now_ns, replayed_after = None,
+        self, uint32_t consumer_number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served,
+        ClassProgram program, int64_t interval_ns, int64_t now_ns, replayed_after = None,
     ) -> list:
         """Add items to a new subscription of the consumer. Return the items that another subscription already has;
         the others wait for their refresh. They are sent in the class `cls`, unless a `program` selects the class of
@@ -221,27 +221,27 @@ cdef class Distributor:
         cdef int64_t after = -1 if replayed_after is None else replayed_after
         cdef uint32_t fresh = 0, at
         cdef Py_ssize_t row
-        self.consumers.consumer(number)
+        self.consumers.consumer(consumer_number)
         for row in range(len(items)):
             self.items.item(items[row])
-            fresh += self.pairs.find(number, items[row]) == NONE
+            fresh += self.pairs.find(consumer_number, items[row]) == NONE
         self.pairs.check_room(fresh)
         had = []
         for row in range(len(items)):
-            at = self.pairs.find(number, items[row])
+            at = self.pairs.find(consumer_number, items[row])
             if at == NONE:
-                self.add_pair(number, items[row], &selection, program, now_ns, after)
+                self.add_pair(consumer_number, items[row], &selection, program, now_ns, after)
             else:
                 self.pairs.deliveries[at].uses += 1
                 had.append(items[row])
         return had
 
-    def unsubscribe(self, uint32_t number, uint32_t item, bint is_told = False) -> int:
+    def unsubscribe(self, uint32_t consumer_number, uint32_t item, bint is_told = False) -> int:
         """Remove the item from one subscription. Return the number of subscriptions that still have it. If it is 0,
         the consumer is notified unless it knows."""
         cdef uint32_t at
-        self.consumers.consumer(number)
-        at = self.pairs.find(number, item)
+        self.consumers.consumer(consumer_number)
+        at = self.pairs.find(consumer_number, item)
         if at == NONE:
             return 0
         self.pairs.deliveries[at].uses -= 1
@@ -253,19 +253,19 @@ cdef class Distributor:
         return 0
 
     def change_class(
-        self, uint32_t number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served, ClassProgram program,
-        int64_t interval_ns, int64_t now_ns, bint is_sole = False,
+        self, uint32_t consumer_number, const uint32_t[::1] items not None, uint8_t cls, uint8_t served,
+        ClassProgram program, int64_t interval_ns, int64_t now_ns, bint is_sole = False,
     ) -> list:
         """Send items in another class, see subscribe(). Values that the metered class withholds stay withheld if the
-        items stay metered; otherwise a refresh replaces pending values of the former class. With `is_sole`, items of several subscriptions are returned unchanged. Items that the consumer does not get are
-        skipped."""
+        items stay metered; otherwise a refresh replaces pending values of the former class. With `is_sole`, items of
+        several subscriptions are returned unchanged. Items that the consumer does not get are skipped."""
         cdef Selection selection = make_selection(cls, served, program, interval_ns)
         cdef uint32_t at
         cdef Py_ssize_t row
-        self.consumers.consumer(number)
+        self.consumers.consumer(consumer_number)
         left = []
         for row in range(len(items)):
-            at = self.pairs.find(number, items[row])
+            at = self.pairs.find(consumer_number, items[row])
             if at == NONE:
                 continue
             if is_sole and self.pairs.deliveries[at].uses > 1:
@@ -275,11 +275,11 @@ cdef class Distributor:
         return left
 
     cdef int add_pair(
-        self, uint32_t number, uint32_t item, const Selection *selection, ClassProgram program, int64_t now_ns,
-        int64_t replayed_after,
+        self, uint32_t consumer_number, uint32_t item, const Selection *selection, ClassProgram program,
+        int64_t now_ns, int64_t replayed_after,
     ) except -1:
         cdef Item *entry = &self.items.items[item]
-        cdef uint32_t at = self.pairs.add(entry, number, item)
+        cdef uint32_t at = self.pairs.add(entry, consumer_number, item)
         cdef Pair *pair = &self.pairs.pairs[at]
         cdef Delivery *delivery = &self.pairs.deliveries[at]
         delivery.uses = 1
@@ -292,7 +292,7 @@ cdef class Distributor:
             if replayed_after >= 0 and entry.number > <uint64_t>replayed_after and (
                 pair.cls == CRITICAL or program is not None
             ):
-                self._refreshes.note_loss(number, replayed_after + 1, entry.number, OVERRUN)
+                self._refreshes.note_loss(consumer_number, replayed_after + 1, entry.number, OVERRUN)
         elif entry.flags & ITEM_WITHDRAWN and replayed_after >= 0:
             self._refreshes.add(at, PAIR_REPAIR)  # the consumer may have the withdrawn record
         elif selection.interval_ns:
@@ -304,7 +304,7 @@ cdef class Distributor:
         self, uint32_t at, const Selection *selection, ClassProgram program, int64_t now_ns
     ) except -1:
         cdef Pair *pair = &self.pairs.pairs[at]
-        cdef uint32_t number = pair.consumer
+        cdef uint32_t consumer_number = pair.consumer
         cdef bint is_owed, is_moved
         cdef PyObject *chosen = NULL if program is None else <PyObject *>program
         if pair.cls == selection.cls and pair.served == selection.served and pair.program == chosen and (
@@ -314,9 +314,9 @@ cdef class Distributor:
                 self.metering.change(at, selection.interval_ns, now_ns)
             return 0
         is_moved = pair.cls != ADAPTIVE and selection.cls == ADAPTIVE and (
-            self.consumers.consumers[number].notices is not NULL
+            self.consumers.consumers[consumer_number].notices is not NULL
         )
-        if not pair.flags & PAIR_REFRESH and not self.critical.is_behind(number):
+        if not pair.flags & PAIR_REFRESH and not self.critical.is_behind(consumer_number):
             if selection.interval_ns and not is_moved and not pair.flags & PAIR_PENDING and self._metered.is_withheld(at):
                 self.critical.served_ns = now_ns
                 self.metering.change(at, selection.interval_ns, now_ns)  # the value stays withheld: its rate holds
@@ -325,7 +325,7 @@ cdef class Distributor:
             if pair.span:
                 self._withheld.flush(at, now_ns)
         self.critical.served_ns = now_ns
-        is_owed = pair.flags & PAIR_PENDING or self.critical.is_behind(number) or self._metered.is_withheld(at)
+        is_owed = pair.flags & PAIR_PENDING or self.critical.is_behind(consumer_number) or self._metered.is_withheld(at)
         self._metered.end(at)
         pair.flags &= ~PAIR_PENDING
         if is_moved:
@@ -333,7 +333,7 @@ cdef class Distributor:
         if is_owed or is_moved and self.items.items[pair.item].flags & ITEM_RECORDED:
             discard(pair, &self.items.items[pair.item])
             self._refreshes.add(at, 0)
-            self.consumers.wake(number)
+            self.consumers.wake(consumer_number)
         self.set_class(at, selection, program)
         if selection.interval_ns and not pair.flags & PAIR_REFRESH:
             self.metering.live(at, now_ns)
@@ -381,11 +381,11 @@ cdef class Distributor:
         `session_id` replaces it in an update of an upstream node. False if the item is not admitted."""
         cdef Py_buffer content
         cdef Update update
-        cdef uint32_t number
+        cdef uint32_t item_number
         PyObject_GetBuffer(record, &content, PyBUF_SIMPLE)
         try:
-            number = self.number_of(topic, model_id, model_version, content.len)
-            if number == NONE:
+            item_number = self.number_of(topic, model_id, model_version, content.len)
+            if item_number == NONE:
                 return False
             update = Update(
                 <const uint8_t *>content.buf, version, started_ns, <uint32_t>content.len, max(merged, 1), model_version,
@@ -393,15 +393,14 @@ cdef class Distributor:
             )
             if source is not None:
                 self.choose_feed(source[0])
-                self.note_source(&self.items.items[number], source[1], source[2])
-            elif session_id or not self.items.items[number].flags & ITEM_SOURCED:
-                self.items.items[number].session_id = session_id
-            if self.take(number, &update, now_ns):
+                self.note_source(&self.items.items[item_number], source[1], source[2])
+            elif session_id or not self.items.items[item_number].flags & ITEM_SOURCED:
+                self.items.items[item_number].session_id = session_id
+            if self.take(item_number, &update, now_ns):
                 raise MemoryError
         finally:
             PyBuffer_Release(&content)
-        self.serve_classes(self.budget_bytes, now_ns)
-        self.consumers.ring_bells()
+        self.serve_due(now_ns)
         return True
 
     def image(
@@ -410,14 +409,14 @@ cdef class Distributor:
     ) -> bool:
         """The upstream node has sent the item's record and the session of the record: refresh all consumers of it.
         False if the item is not admitted."""
-        cdef uint32_t number = self.number_of(topic, model_id, model_version, len(record)), at, consumer
+        cdef uint32_t item_number = self.number_of(topic, model_id, model_version, len(record)), at, consumer
         cdef Item *item
         cdef Pair *pair
         cdef Delivery *delivery
         cdef bint is_there
-        if number == NONE:
+        if item_number == NONE:
             return False
-        item = &self.items.items[number]
+        item = &self.items.items[item_number]
         item.session_id = session_id
         is_other = item.record_size != len(record) or item.version != version or memcmp(
             item.record, <const uint8_t *>record, len(record)
@@ -458,38 +457,36 @@ cdef class Distributor:
 
     def lose_upstream(self, int64_t now_ns) -> None:
         """An unknown number of updates was lost upstream; they count as one."""
-        cdef uint32_t number
+        cdef uint32_t consumer_number
         self._lost_number = self.items.next_number()
-        for number in range(self.consumers.consumers_max):
-            if self.consumers.consumers[number].is_used and self.pairs.count_of(number):
-                self._refreshes.note_loss(number, self.items.number, self.items.number, UPSTREAM)
-                self.catch_up(number, now_ns)
+        for consumer_number in range(self.consumers.consumers_max):
+            if self.consumers.consumers[consumer_number].is_used and self.pairs.count_of(consumer_number):
+                self._refreshes.note_loss(consumer_number, self.items.number, self.items.number, UPSTREAM)
+                self.catch_up(consumer_number, now_ns)
         self.consumers.ring_bells()
 
     def withdraw(self, bytes topic not None, uint16_t model_id, uint64_t version, int64_t now_ns) -> bool:
         """The upstream node has withdrawn the item's record: withdraw it here. False if there was none."""
-        cdef uint32_t number = NONE
+        cdef uint32_t item_number = NONE
         if len(topic) <= TOPIC_SIZE_MAX:
-            number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
-        if number == NONE or not self.items.items[number].flags & ITEM_RECORDED:
+            item_number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
+        if item_number == NONE or not self.items.items[item_number].flags & ITEM_RECORDED:
             return False
         with nogil:
-            self.withdraw_item(number, version, now_ns)
-            self.serve_classes(self.budget_bytes, now_ns)
-            self.consumers.ring_bells()
+            self.withdraw_item(item_number, version, now_ns)
+            self.serve_due(now_ns)
         return True
 
     def withdraw_items(self, numbers not None, int64_t now_ns) -> int:
         """Withdraw the records of these items. Return the number of withdrawn records."""
-        cdef uint32_t number
+        cdef uint32_t item_number
         cdef int count = 0
-        for number in numbers:
-            if self.items.is_known(number) and self.items.items[number].flags & ITEM_RECORDED:
-                self.withdraw_item(number, 0, now_ns)
+        for item_number in numbers:
+            if self.items.is_known(item_number) and self.items.items[item_number].flags & ITEM_RECORDED:
+                self.withdraw_item(item_number, 0, now_ns)
                 count += 1
         with nogil:
-            self.serve_classes(self.budget_bytes, now_ns)
-            self.consumers.ring_bells()
+            self.serve_due(now_ns)
         return count
 
     def withdraw_stream(
@@ -497,41 +494,39 @@ cdef class Distributor:
     ) -> int:
         """Withdraw records of a source stream. If this session `is_begun`, withdraw the records of other sessions;
         otherwise those of this session, which has ended; without a tag, those of all sessions. Return their number."""
-        cdef uint32_t number
+        cdef uint32_t item_number
         cdef const Item *item
         cdef int count = 0
         with nogil:
-            for number in range(self.items.count):
-                item = &self.items.items[number]
+            for item_number in range(self.items.count):
+                item = &self.items.items[item_number]
                 if item.flags & (ITEM_USED | ITEM_RECORDED | ITEM_SOURCED) != (ITEM_USED | ITEM_RECORDED | ITEM_SOURCED):
                     continue
                 if item.feed != feed or item.stream != stream:
                     continue
                 if session_tag == 0 or (item.session_tag != session_tag) == is_begun:
-                    self.withdraw_item(number, 0, now_ns)
+                    self.withdraw_item(item_number, 0, now_ns)
                     count += 1
-            self.serve_classes(self.budget_bytes, now_ns)
-            self.consumers.ring_bells()
+            self.serve_due(now_ns)
         return count
 
     def withdraw_sessions(self, ended not None, running not None, int64_t now_ns) -> int:
         """The upstream node reports that sessions have `ended`: withdraw their records, and among records from
         before the last loss those of sessions that are not `running`. Both are collections of session ids. Return
         the number of records."""
-        cdef uint32_t number, session_id
+        cdef uint32_t item_number, session_id
         cdef const Item *item
         cdef int count = 0
-        for number in range(self.items.count):
-            item = &self.items.items[number]
+        for item_number in range(self.items.count):
+            item = &self.items.items[item_number]
             session_id = item.session_id
             if session_id == 0 or item.flags & (ITEM_USED | ITEM_RECORDED) != (ITEM_USED | ITEM_RECORDED):
                 continue
             if session_id in ended or item.number < self._lost_number and session_id not in running:
-                self.withdraw_item(number, 0, now_ns)
+                self.withdraw_item(item_number, 0, now_ns)
                 count += 1
         with nogil:
-            self.serve_classes(self.budget_bytes, now_ns)
-            self.consumers.ring_bells()
+            self.serve_due(now_ns)
         return count
 
     def send_session(self, bytes body not None, int64_t now_ns) -> None:
@@ -541,18 +536,17 @@ cdef class Distributor:
         self.items.next_number()
         self.critical.append_session(<const uint8_t *>body, <uint32_t>len(body))
         with nogil:
-            self.serve_classes(self.budget_bytes, now_ns)
-            self.consumers.ring_bells()
+            self.serve_due(now_ns)
 
-    def send_session_to(self, uint32_t number, bytes body not None) -> bool:
+    def send_session_to(self, uint32_t consumer_number, bytes body not None) -> bool:
         """Send a SESSION event to one consumer, before its waiting refreshes. False if there is no room, or if older
         events wait for the consumer in the log."""
-        self.consumers.consumer(number)
-        if self.critical.is_behind(number):
+        self.consumers.consumer(consumer_number)
+        if self.critical.is_behind(consumer_number):
             return False
         if not 1 <= len(body) <= SESSION_SIZE_MAX:
             raise LocalProtocolError(f"the session event has {len(body)} bytes, the limit is {SESSION_SIZE_MAX}")
-        return self.critical.write_session(number, <const uint8_t *>body, <uint32_t>len(body))
+        return self.critical.write_session(consumer_number, <const uint8_t *>body, <uint32_t>len(body))
 
     def distribute(self, MessageBatch messages not None, int64_t now_ns, int64_t started_ns, uint16_t feed = 0) -> int:
         """Take all messages of a batch as updates, and serve the consumers of their items. Return the number of
@@ -577,8 +571,7 @@ cdef class Distributor:
                 if self._admit(topic, message.model_id, message.model_version) is None:
                     done += 1
         with nogil:
-            self.serve_classes(self.budget_bytes, now_ns)
-            self.consumers.ring_bells()
+            self.serve_due(now_ns)
         return self.items.number - self._untaken - before
 
     def serve(self, int64_t now_ns, int64_t budget_bytes = -1) -> int:
@@ -619,13 +612,13 @@ cdef class Distributor:
 
     cdef uint32_t number_of(self, bytes topic, uint16_t model_id, uint16_t model_version, Py_ssize_t size) except? 0xFFFFFFFF:
         """The number of an item, possibly a new one; NONE if it is not admitted."""
-        cdef uint32_t number = NONE
+        cdef uint32_t item_number = NONE
         if size > record_size_max:
             raise LocalProtocolError(f"the record has {size} bytes, the limit is {record_size_max}")
         if len(topic) <= TOPIC_SIZE_MAX:
-            number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
-        if number != NONE:
-            return number
+            item_number = self.items.find(<const uint8_t *>topic, <uint16_t>len(topic), model_id)
+        if item_number != NONE:
+            return item_number
         admitted = self._admit(topic, model_id, model_version)
         return NONE if admitted is None else admitted
 
@@ -643,8 +636,8 @@ cdef class Distributor:
                 is_any = True
         return is_any
 
-    cdef int take(self, uint32_t number, const Update *update, int64_t now_ns) noexcept nogil:
-        cdef Item *item = &self.items.items[number]
+    cdef int take(self, uint32_t item_number, const Update *update, int64_t now_ns) noexcept nogil:
+        cdef Item *item = &self.items.items[item_number]
         cdef bint is_critical = item.flags & ITEM_LOGGED
         cdef const Pair *pair
         cdef uint32_t index, at
@@ -678,7 +671,7 @@ cdef class Distributor:
             ):
                 self._withheld.add(at, item, cls, now_ns)
         if is_critical:
-            self.critical.append(number, item)
+            self.critical.append(item_number, item)
         else:
             item.unlogged = self.items.number
         if is_missed:
@@ -686,9 +679,9 @@ cdef class Distributor:
                 self.catch_up(self.pairs.pairs[item.pairs[index]].consumer, now_ns)
         return 0
 
-    cdef void withdraw_item(self, uint32_t number, uint64_t version, int64_t now_ns) noexcept nogil:
+    cdef void withdraw_item(self, uint32_t item_number, uint64_t version, int64_t now_ns) noexcept nogil:
         """Handle a withdrawal like an update after which the item has no record."""
-        cdef Item *item = &self.items.items[number]
+        cdef Item *item = &self.items.items[item_number]
         cdef bint is_critical = item.flags & ITEM_LOGGED
         cdef uint32_t index
         item.flags = item.flags & ~<uint8_t>ITEM_RECORDED | ITEM_WITHDRAWN
@@ -700,13 +693,13 @@ cdef class Distributor:
         for index in range(item.pair_count):
             is_critical |= self._withheld.withdraw(item.pairs[index], item, now_ns)
         if is_critical:
-            self.critical.append(number, item)
+            self.critical.append(item_number, item)
         else:
             item.unlogged = self.items.number
 
-    cdef void lose_update(self, uint32_t number, int64_t now_ns) noexcept nogil:
+    cdef void lose_update(self, uint32_t item_number, int64_t now_ns) noexcept nogil:
         """An update of the item cannot be taken: all consumers of the item get a receipt."""
-        cdef Item *item = &self.items.items[number]
+        cdef Item *item = &self.items.items[item_number]
         cdef uint32_t index, consumer
         self.items.next_number()
         self._untaken += 1
@@ -722,7 +715,7 @@ cdef class Distributor:
     ) noexcept nogil:
         cdef const MessageView *message
         cdef Update update
-        cdef uint32_t number
+        cdef uint32_t item_number
         cdef bint is_part
         cdef const uint8_t *origin
         while done[0] < count:
@@ -731,14 +724,14 @@ cdef class Distributor:
             if message.flags & MESSAGE_DIRECT:
                 done[0] += 1
                 continue
-            number = self.items.find(data + message.topic_offset, message.topic_size, message.model_id)
-            if number == NONE:
+            item_number = self.items.find(data + message.topic_offset, message.topic_size, message.model_id)
+            if item_number == NONE:
                 return TROUBLE_UNKNOWN
             if is_part or message.payload_size > record_size_max:
                 self.fragments += is_part
                 self.oversized += not is_part
                 if not message.flags & MESSAGE_CONTINUATION:
-                    self.lose_update(number, now_ns)
+                    self.lose_update(item_number, now_ns)
             else:
                 origin = NULL
                 if not find_origin(data + message.extensions_offset, message.extensions_size, &origin):
@@ -746,7 +739,7 @@ cdef class Distributor:
                 update = Update(
                     data + message.payload_offset, 0, started_ns, message.payload_size, 1, message.model_version, origin
                 )
-                if self.take(number, &update, now_ns):
+                if self.take(item_number, &update, now_ns):
                     return TROUBLE_MEMORY
                 if self.budget_bytes < 0:
                     self.serve_classes(-1, now_ns)
@@ -781,28 +774,33 @@ cdef class Distributor:
 
     cdef void catch_up_waiting(self, int64_t now_ns) noexcept nogil:
         """Serve consumers whose buffers have room again, and those whose rings may be written again."""
-        cdef uint32_t at, number = self.consumers.take_drained()
-        while number != NONE:
-            self.catch_up(number, now_ns)
-            number = self.consumers.take_drained()
+        cdef uint32_t at, consumer_number = self.consumers.take_drained()
+        while consumer_number != NONE:
+            self.catch_up(consumer_number, now_ns)
+            consumer_number = self.consumers.take_drained()
         for at in range(self.consumers.take_paced_count()):
             self.catch_up(self.consumers.take_paced(at, now_ns), now_ns)
 
-    cdef void catch_up(self, uint32_t number, int64_t now_ns) noexcept nogil:
+    cdef void catch_up(self, uint32_t consumer_number, int64_t now_ns) noexcept nogil:
         """Write the consumer's waiting events, in order: refreshes, updates of the log, then withheld values."""
         self.critical.served_ns = now_ns
-        if self._refreshes.write(number, now_ns) and self.replay(number, now_ns):
-            self._withheld.resume(number, now_ns)
+        if self._refreshes.write(consumer_number, now_ns) and self.replay(consumer_number, now_ns):
+            self._withheld.resume(consumer_number, now_ns)
         else:
-            self.consumers.wait(number)
+            self.consumers.wait(consumer_number)
 
-    cdef bint replay(self, uint32_t number, int64_t now_ns) noexcept nogil:
+    cdef bint replay(self, uint32_t consumer_number, int64_t now_ns) noexcept nogil:
         """Bring a consumer that is behind to the current position. False if there was no room."""
-        if self.critical.is_behind(number) and not self.critical.replay(number, now_ns):
+        if self.critical.is_behind(consumer_number) and not self.critical.replay(consumer_number, now_ns):
             return False
-        if self._refreshes.is_repairing(number):
-            self._refreshes.end_repair(number)
-        return self._refreshes.write(number, now_ns)
+        if self._refreshes.is_repairing(consumer_number):
+            self._refreshes.end_repair(consumer_number)
+        return self._refreshes.write(consumer_number, now_ns)
+
+    cdef void serve_due(self, int64_t now_ns) noexcept nogil:
+        """Write waiting events within the budget of one call, and wake their consumers."""
+        self.serve_classes(self.budget_bytes, now_ns)
+        self.consumers.ring_bells()
 
     cdef int64_t serve_classes(self, int64_t budget_bytes, int64_t now_ns) noexcept nogil:
         """Deficit round-robin: in its turn, a class with a backlog may write bytes in proportion to its weight; an

@@ -11,7 +11,7 @@ from penstock.base.calendar import every_day
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.convert import SourceBatch
 from penstock.feed.config import SynchroniserConfig
-from penstock.feed.core.conversion import Conversion, Position
+from penstock.feed.core.conversion import Checkpoint, Conversion
 from penstock.feed.core.events import Announce, Paused, PublishConverted, SessionBegan, SyncInstruction
 from penstock.feed.core.session_dates import SessionDates, new_day_index
 from penstock.feed.core.sync.announcement import end_message
@@ -76,8 +76,8 @@ class StreamFlow:
         self._config = config
         self._start = 0
         self._is_synchronised = False
-        self._checkpoints: dict[int, Position] = {}
-        self._fresh: list[Position] = []
+        self._checkpoints: dict[int, Checkpoint] = {}
+        self._fresh: list[Checkpoint] = []
         self._newest: Output | None = None
         self._is_ending = False  # the session has ended, but not everything before its end has been converted
 
@@ -288,15 +288,15 @@ class StreamFlow:
         self._collect()
         return self._announce_end()
 
-    def fresh_checkpoints(self) -> list[Position]:
+    def fresh_checkpoints(self) -> list[Checkpoint]:
         """The checkpoints taken since the last call."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
-    def checkpoint(self, source_sequence: int) -> Position | None:
+    def checkpoint(self, source_sequence: int) -> Checkpoint | None:
         return self._checkpoints.get(source_sequence)
 
-    def newest_checkpoints(self, count: int) -> list[Position]:
+    def newest_checkpoints(self, count: int) -> list[Checkpoint]:
         return list(self._checkpoints.values())[-count:]
 
     def forget_checkpoints(self) -> None:
@@ -336,7 +336,7 @@ class StreamFlow:
     def hold(self, mode: Mode) -> None:
         self._mode, self._resume_ns = mode, None
 
-    def flow(self) -> None:
+    def enter_flowing(self) -> None:
         """Continue with the backlog, over lost messages if there are any."""
         self._mode, self._resume_ns = Mode.FLOWING, None
         if self.held_from > self.position:

@@ -15,7 +15,7 @@ A StreamState of the active adapter is compared with this adapter's own conversi
 from penstock.base.clock import NS_PER_MS
 from penstock.base.errors import PenstockError
 from penstock.feed.config import SynchroniserConfig
-from penstock.feed.core.conversion import Position
+from penstock.feed.core.conversion import Checkpoint
 from penstock.feed.core.events import Announce, Reason, SendPeer, SessionBegan, SynchronisationChanged, SyncInstruction
 from penstock.feed.core.lines.session_names import is_later_of_same
 from penstock.feed.core.sync.announcement import announcement_body, announcement_message
@@ -97,7 +97,7 @@ class StreamFollower:
         """As the active adapter: announce where the stream continues after a discontinuity, and continue."""
         flow = self.flow
         is_affected = flow.mode in (Mode.BROKEN, Mode.AWAITING) or reason == "promotion"
-        flow.flow()
+        flow.enter_flowing()
         flow.forget_checkpoints()
         lost = flow.take_losses()
         note = DiscontinuityNote(reason, lost if is_affected else [], flow.session or "", flow.trading_date)
@@ -111,7 +111,7 @@ class StreamFollower:
         self.flow.stamp(self._term, is_synchronised=False)
         if self.flow.mode is not Mode.BROKEN:
             return []
-        self.flow.flow()
+        self.flow.enter_flowing()
         return self.flow.drain()
 
     def announce(self, announced: Announced) -> None:
@@ -129,7 +129,7 @@ class StreamFollower:
         if state.session != mine and not is_later:
             return []
         if flow.mode is Mode.AWAITING:
-            flow.flow()
+            flow.enter_flowing()
         instructions = self._adopt_session_name(state.session) if is_later else []
         return instructions + self._compare(state, now_ns)
 
@@ -180,7 +180,7 @@ class StreamFollower:
         if len(self._pending) > self._config.checkpoints_max:
             self._pending.pop(next(iter(self._pending)))
         if self.flow.mode is Mode.PAUSING:
-            self.flow.flow()
+            self.flow.enter_flowing()
         self._set_stop()
         return self.go_on(now_ns)
 
@@ -207,7 +207,7 @@ class StreamFollower:
             del self._pending[passed]
         self.flow.stop_before(None if self._is_synchronised else min(self._pending, default=None))
 
-    def _judge(self, state: StreamState, mine: Position, now_ns: int) -> list[SyncInstruction]:
+    def _judge(self, state: StreamState, mine: Checkpoint, now_ns: int) -> list[SyncInstruction]:
         if state.digest != mine.digest:
             return self._repair("the conversion state differs", now_ns)
         if state.next_message_sequence == mine.next_message_sequence:
@@ -223,7 +223,7 @@ class StreamFollower:
     def _synchronise(self, why: str) -> list[SyncInstruction]:
         self._failures = 0
         if self.flow.mode is Mode.PAUSING:
-            self.flow.flow()
+            self.flow.enter_flowing()
         if self._is_synchronised:
             return []
         self._is_synchronised = True
@@ -323,7 +323,7 @@ class StreamFollower:
         self._image = None
         if self.flow.mode is not Mode.REPAIRING:
             return []
-        self.flow.flow()
+        self.flow.enter_flowing()
         return self.flow.drain()
 
     def next_due_ns(self) -> int | None:

@@ -7,7 +7,7 @@ import numpy
 
 from penstock.base.clock import NS_PER_MS, NS_PER_SECOND
 from penstock.feed.config import SynchroniserConfig
-from penstock.feed.core.conversion import Image
+from penstock.feed.core.conversion import StateImage
 from penstock.feed.core.events import SendPeer
 from penstock.feed.core.sync.flow import Mode, StreamFlow
 from penstock.feed.core.sync.messages import ImageBegin, ImageChunk, ImageRefused, ImageRequest
@@ -18,7 +18,7 @@ DIGEST_SIZE = 8
 class _Sending(msgspec.Struct):
     peer: int
     request: ImageRequest
-    image: Image | None = None
+    image: StateImage | None = None
     number: int = 0
     due_ns: int = 0
 

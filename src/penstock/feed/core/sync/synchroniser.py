@@ -25,7 +25,7 @@ from penstock.base.core import Tick, refuse
 from penstock.base.counters import Cause, Counters
 from penstock.convert import SourceBatch
 from penstock.feed.config import SynchroniserConfig
-from penstock.feed.core.conversion import Conversion, Position
+from penstock.feed.core.conversion import Checkpoint, Conversion
 from penstock.feed.core.events import (
     HealthMeasured,
     LaneAdvanced,
@@ -354,7 +354,7 @@ class Synchroniser:
                 messages.append(self._stream_state(flow))
         return [SendPeer(index, message) for index in indexes for message in messages]
 
-    def _stream_state(self, flow: StreamFlow, checkpoint: Position | None = None) -> StreamState:
+    def _stream_state(self, flow: StreamFlow, checkpoint: Checkpoint | None = None) -> StreamState:
         at = checkpoint or flow.converter.checkpoint_now()
         position = checkpoint.next_source_sequence if checkpoint else flow.position
         return StreamState(

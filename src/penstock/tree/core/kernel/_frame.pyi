@@ -1,7 +1,5 @@
 """Blocks as frames of a link; docs/reference/protocol/tree.md has drawings."""
 
-from collections.abc import Sequence
-
 import numpy
 from numpy.typing import NDArray
 from typing_extensions import Buffer
@@ -45,6 +43,3 @@ def packet_rows(
     packets: Buffer,
 ) -> tuple[NDArray[numpy.uint32], NDArray[numpy.uint32], NDArray[numpy.uint32]]:
     """Return the offset, size and group of each packet, as arrays. PacketError if these are not whole packets."""
-
-def merge_packets(blocks: Sequence[Buffer]) -> bytes:
-    """Merge the packets of several blocks of one stream, each in order, into one ordered block without duplicates."""

@@ -1,21 +1,15 @@
 """Encoding and decoding of blocks for Python; compiled code uses _frame.pxd directly."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 import numpy
 
-from penstock.wire._codec cimport PACKET_GROUP_AT, PACKET_SEQUENCE_AT, load_u32, load_u64
+from penstock.wire._codec cimport PACKET_GROUP_AT, load_u32
 
 from penstock.base.counters import Cause
 from penstock.base.errors import LocalProtocolError, PacketError
-
-
-cdef struct Source:  # of merged packets
-    const uint8_t *at
-    uint64_t size
 
 
 cdef bint are_packets(const uint8_t *data, uint64_t size) noexcept nogil:
@@ -112,55 +106,3 @@ def packet_rows(const uint8_t[::1] packets not None) -> tuple:
         rows[2, row] = load_u32(&packets[at] + PACKET_GROUP_AT)
         at += rows[1, row]
     return found[0], found[1], found[2]
-
-
-def merge_packets(blocks not None) -> bytes:
-    """Merge the packets of several blocks of one stream, each in order, into one ordered block without duplicates."""
-    cdef uint64_t room = 0, used = 0
-    cdef uint32_t size
-    cdef Py_ssize_t index, count = len(blocks)
-    cdef const uint8_t[::1] view
-    cdef Source *sources
-    held = []
-    for block in blocks:
-        view = block
-        check_packets(view)
-        held.append(view)
-        room += view.shape[0]
-    cdef bytes merged = PyBytes_FromStringAndSize(NULL, room)
-    cdef uint8_t *out = <uint8_t *>PyBytes_AS_STRING(merged)
-    sources = <Source *>malloc((count + 1) * sizeof(Source))
-    if sources is NULL:
-        raise MemoryError
-    for index in range(count):
-        view = held[index]
-        sources[index].size = view.shape[0]
-        sources[index].at = &view[0] if view.shape[0] else NULL
-    with nogil:
-        while True:
-            size = take_lowest(sources, count, out + used)
-            if size == 0:
-                break
-            used += size
-    free(sources)
-    return merged if used == room else merged[:used]
-
-
-cdef uint32_t take_lowest(Source *sources, Py_ssize_t count, uint8_t *out) noexcept nogil:
-    """Copy the packet with the lowest sequence, and skip it in all sources. Return its size, or 0 if there is none."""
-    cdef Py_ssize_t index
-    cdef uint64_t lowest = UINT64_MAX
-    cdef uint32_t size = 0, each_size
-    for index in range(count):
-        if sources[index].size and load_u64(sources[index].at + PACKET_SEQUENCE_AT) < lowest:
-            lowest = load_u64(sources[index].at + PACKET_SEQUENCE_AT)
-    for index in range(count):
-        if sources[index].size == 0 or load_u64(sources[index].at + PACKET_SEQUENCE_AT) != lowest:
-            continue
-        each_size = packet_size_at(sources[index].at, sources[index].size)
-        if size == 0:
-            size = each_size
-            memcpy(out, sources[index].at, size)
-        sources[index].at += each_size
-        sources[index].size -= each_size
-    return size

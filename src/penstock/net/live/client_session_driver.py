@@ -1,6 +1,6 @@
-"""SessionDriver: runs the core of a client (net/core/client_session.py) on real links, in an asyncio loop.
+"""ClientSessionDriver: runs the core of a client (net/core/client_session.py) on real links, in an asyncio loop.
 
-    core ── Connect, Say, SendData, Close ──► SessionDriver ──► Dialling, Link
+    core ── Connect, Say, SendData, Close ──► ClientSessionDriver ──► Dialling, Link
          ◄── Connected, ConnectFailed, LinkClosed, Received, data events ──
 
 The user implements the differences between protocols: splitting of frames, data events, and instructions that do not
@@ -47,11 +47,11 @@ from penstock.net.core.control import (
     Proof,
     encode_session,
 )
+from penstock.net.core.control_session import Peer
 from penstock.net.core.framing import encode_frame
-from penstock.net.core.session import Peer
 from penstock.net.guard import Guard
-from penstock.net.live.agent import CoreRunner
 from penstock.net.live.dialling import Dialling
+from penstock.net.live.event_loop import CoreRunner
 from penstock.net.live.link import Link
 
 
@@ -92,7 +92,7 @@ class SessionUser(Protocol[S_co]):
         ...
 
 
-class SessionDriver(Generic[S]):
+class ClientSessionDriver(Generic[S]):
     """Runs from start() to close(), in the thread of the loop. `server` is the kind of server in logs and errors."""
 
     def __init__(

@@ -58,7 +58,7 @@ class Surroundings(msgspec.Struct):
     """Lease of the authentication keys."""
 
 
-class Line:
+class FeedSubscription:
     """One feed of a subscription. Used by one thread at a time."""
 
     def __init__(
@@ -88,9 +88,8 @@ class Line:
         self._unicast: UnicastReceiver | None = None
         self._merging = MergingReceiver([], config=around.config.merger, counters=around.counters)
         self.pipeline = Pipeline(self._merging.merger, self.gate.by_topic, reader)
-        self._unopened: deque[PacketMessage | SessionEvent] = (
-            deque()
-        )  # a sealed message without a key, and the messages after it
+        # a sealed message without a key, and the messages after it
+        self._unopened: deque[PacketMessage | SessionEvent] = deque()
         self._unopened_since = 0.0
         self._image: Future[Image] | None = None
         self._joining: Joining | None = None

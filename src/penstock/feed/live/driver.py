@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from penstock.base.clock import NS_PER_SECOND, SystemRandomness
-from penstock.base.endpoint import Health as EndpointHealth
 from penstock.base.errors import ConfigurationError
 from penstock.base.log import logger
+from penstock.base.status_page import Health as PageHealth
 from penstock.feed.adapter_config import AdapterConfig
 from penstock.feed.core.adapter import FeedAdapter
 from penstock.feed.core.events import (
@@ -68,8 +68,8 @@ class LiveAdapter:
     def __init__(self, config: AdapterConfig) -> None:
         self.config = config
         self.node = node = Node(config, label="adapter")
-        self._state = Path(config.state_directory)
-        self._terms = TermFile(self._state / "terms")
+        self._state_directory = Path(config.state_directory)
+        self._terms = TermFile(self._state_directory / "terms")
         now_ns = time.monotonic_ns()
         self._counters = self.node.counters("feed.adapter")
         self._sources = SourceStreams(config, node.metrics)
@@ -117,7 +117,7 @@ class LiveAdapter:
             counters=self.node.counters("feed.peers"),
         )
         self._meter = HealthMeter(spins=config.spin)
-        self._health = Health()
+        self._measured_health = Health()
         self._is_online = True
         node.add("sockets", close=self._close_sockets)
         if self._recorder is not None:
@@ -133,7 +133,7 @@ class LiveAdapter:
             node.add("administration", start=start, close=administration.stop)
         node.add("log", start=self._log_start)
         node.add_task(self._measure)
-        node.show(self.status, self._liveness, gauges=lambda: gauges_of(self.status()))
+        node.show(self.status, self._health, gauges=lambda: gauges_of(self.status()))
 
     def _start_administration(self, administration: Administration) -> None:
         administration.start(self._server.port)
@@ -179,8 +179,8 @@ class LiveAdapter:
                 for each in config.streams
             ],
             subscribers=self._server.service.accounts.open_streams(),
-            health=self._health,
-            score=self._health.score(),
+            health=self._measured_health,
+            score=self._measured_health.score(),
             journal_trouble="" if self._recorder is None else self._recorder.trouble,
             sealing_lease_s=self._outbound.lease.left_s if self._outbound.is_sealed else None,
             sealing_trouble=self._outbound.lease.trouble if self._outbound.is_sealed else "",
@@ -193,7 +193,7 @@ class LiveAdapter:
         config = self.config.publish
         publisher = Publisher(
             config.publisher_id or publisher_id_of(self.config.feed, self.config.index),
-            claim_epoch(self._state / "epoch"),
+            claim_epoch(self._state_directory / "epoch"),
             config.publisher,
             self.node.counters("publisher"),
             is_authenticated=bool(self.config.admin.url) and config.transport == "multicast",
@@ -246,13 +246,13 @@ class LiveAdapter:
         service = StreamService(identity, verify, config.service, counters, self._outbound.models.messages)
         service.accounts.show_in(self.node.metrics)
         journal_path = Path(config.journal.path) if config.journal.path else None
-        side = DataThreadBackend(self._data, contributions, journal_path)
+        backend = DataThreadBackend(self._data, contributions, journal_path)
         return SubscriberServer(
             service,
-            side,
+            backend,
             secret=_secret_in(config.service.secret_file),
             tls=server_context(config.service.tls),
-            counters=self.node.counters("feed.service.core.connections"),
+            counters=self.node.counters("feed.service.connections"),
         )
 
     # Instructions of the core
@@ -302,8 +302,8 @@ class LiveAdapter:
             sent = counters["messages_published"]
             errors = self._sources.errors() + counters["datagrams_unsent"]
             due = sent + self._outbound.messages_unsent
-            self._health = self._meter.measure(Totals(errors, sent, due, self._data.lag_ns))
-            self._data.submit(HealthMeasured(self._health))
+            self._measured_health = self._meter.measure(Totals(errors, sent, due, self._data.lag_ns))
+            self._data.submit(HealthMeasured(self._measured_health))
             if self._outbound.is_sealed:
                 self._outbound.lease.tell(adapter=self.config.name)
             await asyncio.sleep(HEALTH_SECONDS)
@@ -311,7 +311,7 @@ class LiveAdapter:
     def _revoke(self, event: Revoked) -> None:
         self._server.revoke(event.reason, subscription_id=event.subscription_id)
 
-    def _liveness(self) -> EndpointHealth:
+    def _health(self) -> PageHealth:
         status = self.status()
         troubles = [] if not status.journal_trouble else [f"not recording: {status.journal_trouble}"]
         if not status.is_online:
@@ -320,7 +320,7 @@ class LiveAdapter:
             troubles.append(status.sealing_trouble)
         may_send = status.sealing_lease_s is None or status.sealing_lease_s > 0
         detail = "; ".join([f"{status.role}, term {status.term}, score {status.score}", *troubles])
-        return EndpointHealth(status.is_online and may_send, detail)
+        return PageHealth(status.is_online and may_send, detail)
 
 
 def _secret_in(path: str) -> Secret | None:

@@ -62,7 +62,7 @@ class PageAccess(NamedTuple):
     token: BearerToken
 
 
-class Endpoint:
+class StatusPage:
     """Serves from `start()` to `stop()`; `port` 0 chooses a free port. `health` and `status` are called in the server's
     thread; the result of `status` is shown as JSON.
     """
@@ -78,7 +78,7 @@ class Endpoint:
         access: PageAccess | None = None,
     ) -> None:
         class Handler(_Handler):
-            endpoint = self
+            page = self
 
         if access is None and not _is_loopback(host):
             raise ConfigurationError(
@@ -117,7 +117,7 @@ class Endpoint:
             self._thread.join()
         self._server.server_close()
 
-    def __enter__(self) -> "Endpoint":
+    def __enter__(self) -> "StatusPage":
         self.start()
         return self
 
@@ -153,8 +153,8 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = CONNECTIONS_MAX
 
-    def __init__(self, address: tuple[str, int], handler: type["_Handler"], endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: tuple[str, int], handler: type["_Handler"], page: StatusPage) -> None:
+        self._page = page
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -162,7 +162,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
-            self._endpoint.count("connections_refused", Cause.CONNECTION_LIMIT)
+            self._page.count("connections_refused", Cause.CONNECTION_LIMIT)
             self.shutdown_request(request)
             return
         try:
@@ -179,7 +179,7 @@ class _Server(ThreadingHTTPServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Runs in the connection's thread, so that a slow TLS handshake delays no other client."""
-        access = self._endpoint.access
+        access = self._page.access
         if access is None:
             super().finish_request(request, client_address)
             return
@@ -200,16 +200,16 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    endpoint: Endpoint
+    page: StatusPage
     timeout = REQUEST_TIMEOUT_SECONDS
 
     def do_GET(self) -> None:  # the standard library defines the name
-        access = self.endpoint.access
+        access = self.page.access
         if access is not None and not access.token.allows(self.headers.get("Authorization", "")):
-            self.endpoint.count("requests_refused", Cause.AUTHENTICATION)
+            self.page.count("requests_refused", Cause.AUTHENTICATION)
             status, content_type, body = 401, "text/plain; charset=utf-8", f"{TOKEN_NEEDED}\n".encode()
         else:
-            status, content_type, body = self.endpoint.answer(self.path)
+            status, content_type, body = self.page.answer(self.path)
         self.send_response(status)
         if status == 401:  # required by RFC 9110
             self.send_header("WWW-Authenticate", "Bearer")

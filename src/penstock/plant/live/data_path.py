@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from penstock.base.clock import NS_PER_MS
 from penstock.base.core import Tick
@@ -26,22 +26,16 @@ from penstock.engine.core.events import (
     Detach,
     EngineEvent,
     EngineInstruction,
-    Image,
     Lost,
     OpenRegion,
     Ready,
-    Reconcile,
-    RecordWithdrawn,
     RegionOpened,
     RegionTooLarge,
-    Removed,
-    Session,
-    SessionTold,
+    SessionChanged,
     Signals,
     Sinks,
     Unwanted,
     Updates,
-    UpstreamLive,
     Wanted,
 )
 from penstock.middleware.core.events import SessionEvent
@@ -53,6 +47,7 @@ from penstock.plant.core.access import Consumer
 from penstock.plant.core.account_rows import ConsumerAccount
 from penstock.plant.core.event_blocks import BLOCK_SIZE_MAX, Sender
 from penstock.plant.core.gauge import Gauge
+from penstock.plant.core.incoming import FromAbove, Updated
 from penstock.plant.core.views import Content, Views
 from penstock.plant.live._session_sender import Framing, SessionSender
 from penstock.plant.live.segments import Parted, Placed, Segments
@@ -73,7 +68,7 @@ class Owner(Protocol):
     """Receives the results of the data path. Called in any thread, under the lock."""
 
     def events_ready(self, consumer: int, data: bytes) -> None:
-        """Send events to a session, and call sent() when they have been sent."""
+        """Send events on the consumer's connection, and call sent() when they have been sent."""
 
     def tell(self, consumer: int, message: control.OpenRegion) -> None:
         """Send a message on the consumer's control connection."""
@@ -104,25 +99,7 @@ class FairLock:
         self._lock.release()
 
 
-class Updated(NamedTuple):
-    """An update of an item of the upstream node, in the form of the engine's kernel."""
-
-    topic: bytes
-    model_id: int
-    model_version: int
-    record: bytes
-    started_ns: int
-    version: int
-    merged: int = 1
-    """Number of updates that this one stands for."""
-    session_id: int = 0
-    """The session of the record (engine/core/session_events.py); 0 if unknown."""
-
-
-FromAbove: TypeAlias = Updated | Image | RecordWithdrawn | Removed | UpstreamLive | Reconcile | SessionTold | Lost
-
-
-class _Session:
+class _ConsumerBuffer:
     """A consumer's buffer that is sent one block at a time, or at once by a sender of datagrams."""
 
     def __init__(self, buffer: SessionBuffer, sender: Sender | None = None) -> None:
@@ -143,7 +120,7 @@ class DataPath:
         handover: Handover,
         session_sender: SessionSender | None = None,
     ) -> None:
-        """`session_sender` sends the events of the sessions that carry() names."""
+        """`session_sender` sends the events of the consumers that carry() names."""
         self.engine = engine
         self.latencies = LatencyHistogram()
         """Time per update from the arrival of its batch until the update was served. May be read in any thread."""
@@ -156,7 +133,7 @@ class DataPath:
         self._mail = Mailbox(self._ring_bell, f"the node {config.name}")
         self._segments = Segments(config, handover)
         self._entitled: dict[int, str] = {}  # entitlement text by consumer
-        self._sessions: dict[int, _Session] = {}
+        self._buffers: dict[int, _ConsumerBuffer] = {}
         self._attachments: dict[int, int] = {}  # attachment time by consumer
         self._attachment_count = 0
         self._ended: deque[ConsumerAccount] = deque(maxlen=ENDED_MAX)
@@ -226,7 +203,7 @@ class DataPath:
             if self._is_stopped:
                 return
             self._mail.deliver()
-            self.handle(Session(event))
+            self.handle(SessionChanged(event))
             if self._views:
                 self._views.change_session((self.engine.feed_number(event.feed), event.stream_id), event)
 
@@ -248,8 +225,8 @@ class DataPath:
             sinks, placed = self._segments.open(party.number, takes_records="adaptive" in party.classes)
             self._entitled[party.number] = party.rights.text
         else:
-            session = self._sessions[party.number] = _Session(SessionBuffer(self._config.session_bytes), sender)
-            sinks = Sinks(buffer=session.buffer)
+            output = self._buffers[party.number] = _ConsumerBuffer(SessionBuffer(self._config.session_bytes), sender)
+            sinks = Sinks(buffer=output.buffer)
         try:
             classes = frozenset(party.classes)
             self.handle(Attach(party.number, party.name, sinks, party.destination, classes))
@@ -260,10 +237,10 @@ class DataPath:
         self._attachments[party.number] = self._attachment_count
         return placed
 
-    def carry(self, consumer: int, session: int, framing: Framing) -> None:
-        """Let the session sender send a session's events from now on."""
+    def carry(self, consumer: int, slot: int, framing: Framing) -> None:
+        """Let the session sender send the consumer's events from now on, in this slot."""
         assert self._session_sender is not None
-        self._session_sender.attach(session, consumer, self._sessions[consumer].buffer, framing)
+        self._session_sender.attach(slot, consumer, self._buffers[consumer].buffer, framing)
         self._flush([consumer])
 
     def detach(self, party: Consumer) -> None:
@@ -290,10 +267,10 @@ class DataPath:
         return [*ended, *(ConsumerAccount(self.engine.record(each), at) for each, at in self._attachments.items())]
 
     def sent(self, consumer: int) -> None:
-        """A session has sent its events and can be given more."""
-        session = self._sessions.get(consumer)
-        if session is not None:
-            session.is_sending = False
+        """The consumer's connection has sent its events and can be given more."""
+        output = self._buffers.get(consumer)
+        if output is not None:
+            output.is_sending = False
             self.engine.serve(time.monotonic_ns())  # updates that waited for room
             self._flush([consumer])
             self._carry_out(self.engine.take())
@@ -328,7 +305,7 @@ class DataPath:
         if deadline_ns is not None and deadline_ns <= now_ns:
             self._carry_out(self.engine.handle(Tick(), now_ns))
             deadline_ns = self.engine.next_deadline_ns()
-        buffers = (session.buffer for session in self._sessions.values())
+        buffers = (each.buffer for each in self._buffers.values())
         if (readings := self._gauge.read(now_ns, self.engine.consumer_count, buffers)) is not None:
             self.handle(Signals(readings))
         wake_ns = now_ns + WAKE_NS
@@ -390,15 +367,15 @@ class DataPath:
             if self._session_sender.next_due_ns <= now_ns:
                 self._ring_bell()  # the data thread sends, whichever thread this is
         for consumer in consumers:
-            session = self._sessions.get(consumer)
-            if session is None or session.is_sending:
+            output = self._buffers.get(consumer)
+            if output is None or output.is_sending:
                 continue
-            if session.sender is not None:
-                self._send(consumer, session.buffer, session.sender)
+            if output.sender is not None:
+                self._send(consumer, output.buffer, output.sender)
                 continue
-            data = session.buffer.take(EVENTS_SIZE_MAX)
+            data = output.buffer.take(EVENTS_SIZE_MAX)
             if data:
-                session.is_sending = True
+                output.is_sending = True
                 self._owner.events_ready(consumer, data)
 
     def _send(self, consumer: int, buffer: SessionBuffer, sender: Sender) -> None:
@@ -409,8 +386,8 @@ class DataPath:
             self._owner.end(consumer, error)
 
     def _forget(self, consumer: int) -> None:
-        if (session := self._sessions.pop(consumer, None)) is not None:
-            session.buffer.clear()  # none of it is sent any more
+        if (output := self._buffers.pop(consumer, None)) is not None:
+            output.buffer.clear()  # none of it is sent any more
             if self._session_sender is not None:
                 self._session_sender.detach(consumer)
         self._entitled.pop(consumer, None)
