@@ -11,7 +11,7 @@ from waiting import PATIENCE_SECONDS
 
 LAPTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
-SECTIONS = ("quotes", "topology", "infostream", "streams", "clients", "publish")
+SECTIONS = ("quotes", "book", "alerts", "topology", "history", "infostream", "streams", "clients", "publish")
 MISTAKES_MAX = 3
 PATIENCE_MS = PATIENCE_SECONDS * 1_000
 
@@ -28,21 +28,28 @@ class Visits:
         self._contexts: list[BrowserContext] = []
         self._mistakes: list[str] = []
 
-    def open(self, port: int, section: str = "", *, sockets: Sockets | None = None, **settings: Any) -> Page:
-        """Open the page without a login; `sockets` answer in place of the console, by path."""
+    def open(
+        self, port: int, section: str = "", *, sockets: Sockets | None = None, script: str = "", **settings: Any
+    ) -> Page:
+        """Open the page without a login; `sockets` answer in place of the console, by path; `script` runs first."""
         context = self._browser.new_context(**{"viewport": LAPTOP, **settings})
         self._contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         page.on("pageerror", lambda error: self._mistakes.append(str(error)))
         page.on("console", lambda said: self._note(said.text))
+        if script:
+            page.add_init_script(script)
         for path, answer in (sockets or {}).items():
             page.route_web_socket(f"**{path}", answer)
         page.goto(f"http://127.0.0.1:{port}/{f'#{section}' if section else ''}")
         return page
 
-    def log_in(self, port: int, name: str, section: str = "", **settings: Any) -> Page:
+    def log_in(self, port: int, name: str, section: str = "", *, has_watch_list: bool = True, **settings: Any) -> Page:
+        """The page of a logged-in user, who has an empty watch list in this browser, or none yet."""
         page = self.open(port, section, **settings)
+        if has_watch_list:
+            page.evaluate("name => localStorage.setItem(`penstock:watch:trial:${name}`, '[]')", name)
         fill_in(page, name, SECRETS[name])
         expect(page.locator("#console")).to_be_visible()
         return page

@@ -9,6 +9,7 @@ from playwright.sync_api import WebSocketRoute, expect
 
 from browser.browser_kit import PHONE, Visits, ask_to_watch, node, row, too_wide
 from integration.console_kit import RunningConsole, running_console
+from waiting import wait_until
 
 MARKUP = "<img src=x onerror=\"document.title='caught'\">"
 TURNED = "abc\u202edcb\u2066\u0007\n"
@@ -127,3 +128,44 @@ def test_markup_and_invalid_values_in_messages_are_shown_as_text(visits: Visits,
     expect(page.locator("#publish-form")).to_contain_text(MARKUP)
     assert page.locator("#content img").count() == 0
     assert "Penstock console" in page.title()
+
+
+def test_alerts_on_nodes_are_told_and_hostile_names_are_text(visits: Visits, console: RunningConsole) -> None:
+    routes: list[WebSocketRoute] = []
+    page = visits.log_in(
+        console.console.port, "boss", "alerts", sockets={"/ws/watch": lambda route: routes.append(route)}
+    )
+    for kind in ("loss", "state"):
+        page.get_by_label("Tell me when").select_option(kind)
+        page.get_by_role("button", name="Add").click()
+    losses, states = (page.locator("#alert-table tbody tr").filter(has_text=text) for text in ("loses", "is not up"))
+
+    def picture(**values: Any) -> dict[str, Any]:
+        return {**hostile_picture(), "nodes": [{"node": MARKUP, "role": "adapter", "state": "up", **values}, None, 7]}
+
+    wait_until(lambda: page.evaluate("true") and bool(routes), "the page watches")
+    tell(routes[0], picture(lost=5))
+    expect(page.locator("#link")).to_have_text("live")
+    expect(losses).to_contain_text("not met")  # of earlier losses nothing is told
+    expect(states).to_contain_text("not met")
+    tell(routes[0], picture(lost="many"), picture(lost=8, state="failed"))
+    expect(losses).to_contain_text(f"{MARKUP} lost 3")
+    expect(states).to_contain_text(f"{MARKUP} is failed")
+    expect(page.locator("#notices")).to_contain_text("Alert: any node loses messages.")
+    expect(page.locator("#notices")).to_contain_text("Alert: any node is not up.")
+    tell(routes[0], picture(lost=8))
+    expect(losses).to_contain_text("not met")
+    expect(states).to_contain_text("not met")
+    assert page.locator("#content img").count() == 0
+
+
+def test_stored_values_that_are_none_are_dropped(visits: Visits, console: RunningConsole) -> None:
+    page = visits.log_in(console.console.port, "boss", "alerts")
+    for value in ("{", "7", "null", '[{"kind": "above"}]', '[{"kind": "x", "subject": ""}]', '["<img>"]'):
+        for name in ("watch", "alerts", "book"):
+            page.evaluate(
+                "([name, value]) => localStorage.setItem(`penstock:${name}:trial:boss`, value)", [name, value]
+            )
+        page.reload()
+        expect(page.locator("#alert-empty")).to_be_visible()
+        expect(page.locator("#who")).to_contain_text("boss")

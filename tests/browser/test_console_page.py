@@ -1,5 +1,6 @@
 """The console's page in a real browser: login, laptop and phone, keyboard, and the view without a console."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from browser.browser_kit import (
     notice,
     too_wide,
 )
-from integration.console_kit import RunningConsole, running_console
+from integration.console_kit import RunningConsole, running_console, write_credentials
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +53,49 @@ def test_login_and_logout_work_and_a_wrong_secret_is_reported(visits: Visits, po
     expect(page.get_by_label("Name", exact=True)).to_be_visible()
 
 
-def test_only_operators_see_the_operator_controls(visits: Visits, port: int) -> None:
+@pytest.mark.spec("TREE-9")
+def test_a_link_logs_in_once_and_leaves_no_secret_in_the_address(visits: Visits, tmp_path: Path) -> None:
+    credentials = str(write_credentials(tmp_path, "boss"))
+    with running_console(tmp_path, login_credentials=credentials) as console:
+        port = console.console.port
+        link = console.login_link("boss")
+        page = visits.open(port, link.partition("#")[2])
+        expect(page.locator("#who")).to_contain_text("boss")
+        expect(page.locator("#link")).to_have_text("live")
+        assert page.url == f"http://127.0.0.1:{port}/"
+        page.reload()
+        expect(page.locator("#who")).to_contain_text("boss")
+
+        second = visits.open(port, link.partition("#")[2])
+        expect(second.get_by_role("alert")).to_contain_text("the login link was used before, or has expired")
+        expect(second.get_by_label("Name", exact=True)).to_be_focused()
+        assert "login" not in second.url
+        second.evaluate("link => { location.href = link; }", console.login_link("boss"))  # into the open page
+        expect(second.locator("#who")).to_contain_text("boss")
+        second.evaluate("link => { location.href = link; }", link)
+        expect(notice(second, "link")).to_contain_text("was used before")
+        expect(second.locator("#who")).to_contain_text("boss")
+        assert "login" not in second.url
+
+
+def test_an_action_that_one_may_not_do_is_shown_with_the_reason(visits: Visits, port: int) -> None:
     clerk = visits.log_in(port, "alice", "topology")
     node(clerk, "admin").click()
     expect(clerk.locator("#node-panel")).to_contain_text("Up for")
+    expect(clerk.get_by_role("button", name="Kill…")).to_be_disabled()
+    expect(clerk.locator("#node-panel .refused")).to_contain_text("needs the role administrator")
     expect(clerk.locator("#who")).not_to_contain_text("operator")
+    go_to(clerk, "Publish")
+    expect(clerk.get_by_role("button", name="Publish")).to_be_disabled()
+    expect(clerk.locator("#publish-rights")).to_contain_text("this plant has no distribution tree")
+    go_to(clerk, "Quotes")
+    expect(clerk.get_by_label("From")).to_be_disabled()
+    expect(clerk.locator("#since-told")).to_contain_text("history needs a distribution tree")
     boss = visits.log_in(port, "boss", "topology")
     expect(boss.locator("#who")).to_contain_text("operator")
+    node(boss, "admin").click()
+    expect(boss.get_by_role("button", name="Kill…")).to_be_disabled()
+    expect(boss.locator("#node-panel .refused")).to_contain_text("was not started by `penstock up`")
 
 
 def test_no_section_is_wider_than_a_phone_or_a_laptop(visits: Visits, port: int) -> None:
@@ -132,6 +169,42 @@ def test_the_end_of_a_console_is_reported_and_no_value_looks_live(visits: Visits
     expect(node(page, "admin")).to_contain_text("STALE")
     expect(page.locator("#node-table")).to_contain_text("was up")
     expect(page.locator("#topology-state")).to_contain_text("STALE: seen")
+
+
+@pytest.mark.spec("TREE-9")
+def test_the_history_of_a_node_is_drawn_over_a_chosen_time(visits: Visits, port: int) -> None:
+    page = visits.log_in(port, "alice", "history")
+    expect(page.get_by_label("Node", exact=True)).to_have_value("admin")
+    expect(page.locator("#history-charts canvas")).to_have_count(3)
+    expect(page.locator("#history-state")).to_have_text(re.compile(r"^[1-9]\d* s of 5 min$"))  # it grows
+    expect(page.locator("#history-rates .legend-words")).to_have_text("in – · out –")  # a server has no rates
+    page.get_by_label("Time range").select_option("60")
+    expect(page.locator("#history-state")).to_contain_text("of 60 s")
+    page.reload()
+    expect(page.get_by_label("Time range")).to_have_value("60")
+    page.set_viewport_size(PHONE)
+    expect(page.locator("#history-charts canvas")).to_have_count(3)
+    assert too_wide(page) == []
+
+
+def test_the_history_has_the_newest_and_the_highest_values(visits: Visits, port: int) -> None:
+    page = visits.log_in(port, "alice")
+    now_ms = 1_794_779_400_000.0
+    document = {
+        "node": "admin", "from_ms": now_ms - 3_000, "to_ms": now_ms,
+        "time_ms": [now_ms - 2_000, now_ms - 1_000, now_ms],
+        "in_per_s": [20_000.0, None, 12_500.0], "out_per_s": [1.0, "many", 25_000.0, 7.0], "p50_us": "none",
+        "p99_us": [80.0, 2_500.0, 90.0], "lost": [0, 7, 0],
+    }  # fmt: skip
+    page.route("**/api/history*", lambda route: route.fulfill(json=document))
+    go_to(page, "History")
+    expect(page.locator("#history-rates .legend-words")).to_have_text(
+        "in 12.5 k (at most 20 k) · out 25 k (at most 25 k)"
+    )
+    latencies = page.locator("#history-latencies")
+    expect(latencies.locator(".legend-words")).to_have_text("p50 – · p99 90 µs (at most 2.5 ms)")
+    expect(latencies.locator(".plot")).to_have_attribute("aria-label", re.compile("p99 90 µs"))
+    expect(page.locator("#history-losses")).to_contain_text("lost 0 (at most 7)")
 
 
 def test_reduced_motion_is_respected(visits: Visits, port: int) -> None:

@@ -1,6 +1,7 @@
 """The distribution tree in a real browser: messages from one page appear on another, and a tree recovers from the
 failure of a parent in front of the user."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,8 +49,13 @@ def test_a_tree_distributes_moves_and_recovers(visits: Visits, tree: Tree) -> No
     port = tree.console.console.port
     alice, bob = visits.log_in(port, "alice"), visits.log_in(port, "bob")
     watch(bob, "app.notes.>")
+    go_to(bob, "Publish")
+    expect(bob.locator("#publish-rights")).to_contain_text("you have no right to send on any topic")
+    expect(bob.get_by_role("button", name="Publish")).to_be_disabled()
+    go_to(bob, "Quotes")
     publish(alice, "infostream.path", bid_price="1")
     expect(alice.locator("#publish-told")).to_contain_text("Not published")
+    expect(alice.locator("#publish-rights")).to_contain_text("You may publish on app.notes.>")
     publish(alice, NOTE, bid_price="10.25", bid_size="7")
     expect(alice.locator("#published li")).to_contain_text(NOTE)
     expect(row(bob, NOTE)).to_contain_text("10.25")
@@ -83,7 +89,12 @@ def test_a_tree_distributes_moves_and_recovers(visits: Visits, tree: Tree) -> No
     expect(changes.get_by_text("leaf-1 is now below mid-2")).to_have_count(2)  # it had been moved there before
     go_to(boss, "Infostream")
     boss.get_by_label("Show what contains").fill("to leaf-1")
-    expect(boss.locator("#infostream-table tbody tr").filter(has_text="mid-1").filter(has_text="load")).to_be_visible()
+    moved = boss.locator("#infostream-table tbody tr").filter(has_text="asks the child to move to the agent at")
+    expect(moved.filter(has_text=": load (to leaf-1)")).to_be_visible()
+    boss.get_by_label("Show what contains").fill("has below it")
+    expect(boss.locator("#infostream-table tbody tr").first).to_contain_text("with a load of")
+    texts = boss.locator("#infostream-table tbody").inner_text()
+    assert not re.search(r"[\[\]{}]|None|True|False", texts), texts
 
     publish(alice, NOTE, bid_price="10.50")
     expect(row(bob, NOTE)).to_contain_text("10.50")

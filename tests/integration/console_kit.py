@@ -23,6 +23,7 @@ from penstock.feed.live.registration import Registration
 from penstock.middleware import PublisherConfig
 from penstock.middleware.live import MulticastPublisher
 from penstock.net.live.loop_thread import LoopThread
+from penstock.net.secret import write_private
 from penstock.net.udp import free_channel
 from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
@@ -32,6 +33,7 @@ from penstock.security.core.authentication import scope_of
 from penstock.security.core.brokering import AdapterHeartbeat, Authentication, AuthenticationChanged, Events
 from penstock.security.core.proof import SecretVerifier
 from penstock.security.live.client import AdminClient
+from penstock.web.live.login_links import LoginLinks
 from penstock.web.live.server import ConsoleServer
 from waiting import PATIENCE_SECONDS, wait_until
 
@@ -198,11 +200,23 @@ class RunningConsole:
             assert browser.log_in(name).status == 200
         return browser
 
+    def login_link(self, client: str = "alice", valid_s: float = 600.0) -> str:
+        """A one-time link; `login_credentials` of the console has to be those of the client."""
+        links = LoginLinks(Path(self.console.config.state_directory))
+        return links.issue(f"http://127.0.0.1:{self.console.port}", client, valid_s)
+
     def stream(self, name: str = "alice", subprotocol: str = "penstock.json.1") -> Talk:
         """The WebSocket of a logged-in user, after its welcome message."""
         talk = Talk(self.browser(name).socket("/ws/stream", subprotocol))
         assert talk.hear()["kind"] == "welcome"
         return talk
+
+
+def write_credentials(directory: Path, name: str) -> Path:
+    """Write the credentials file of a client."""
+    path = directory / f"{name}.toml"
+    write_private(path, f'client = "{name}"\nsecret = "{SECRETS[name]}"\n'.encode())
+    return path
 
 
 @contextlib.contextmanager

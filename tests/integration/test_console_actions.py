@@ -208,7 +208,9 @@ def test_a_node_is_killed_from_the_console(tmp_path: Path) -> None:
                 wait_until(lambda: boss.get("/api/session").document["can_control"], "the console sees the supervisor")
                 shown = boss.get("/api/picture").document["nodes"][0]
                 assert shown["actions"] == ["kill"]
-                assert console.browser("alice").get("/api/picture").document["nodes"][0]["actions"] == []
+                others = console.browser("alice").get("/api/picture").document["nodes"][0]
+                assert others["actions"] == []
+                assert others["refused_actions"] == {"kill": "needs the role administrator"}
                 done = boss.post("/api/actions", {"action": "kill", "node": "admin", "reason": "a trial"})
                 assert (done.status, done.document["detail"]) == (200, f"killed process {sleeper}")
                 wait_until(lambda: node.member is None or node.member.pid != sleeper, "it died")

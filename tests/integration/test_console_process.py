@@ -1,18 +1,23 @@
 """The console as a process: its command, a node of `penstock up`, TLS, and its own pages."""
 
+import contextlib
 import http.client
 import json
+import os
+import pty
+import re
 import ssl
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from certificates import make_certificate
+from children import child_environment
 from command_here import run_here
-from integration.command_kit import running
-from integration.console_kit import SECRETS, Browser, administration, policy_text, running_console
+from integration.command_kit import COMMAND, running
+from integration.console_kit import SECRETS, Browser, administration, policy_text, running_console, write_credentials
 from penstock.base.errors import ConfigurationError
-from penstock.net.secret import write_private
 from penstock.net.udp import free_ports
 from penstock.node.plant import Plant
 from waiting import PATIENCE_SECONDS, wait_until
@@ -41,10 +46,61 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
             assert SECRETS["boss"] not in command.err + command.out
 
 
+def test_a_link_of_a_running_console_is_printed(tmp_path: Path) -> None:
+    with administration(tmp_path) as admin:
+        (tmp_path / "plant.toml").write_text(
+            f'name = "trial"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\nport = {admin.port}\n'
+            '[[console]]\nname = "console"\nport = 0\nlogin_credentials = "boss.toml"\n'
+        )
+        write_credentials(tmp_path, "boss")
+        prints_link = ("console", "--config", tmp_path / "plant.toml", "--link")
+        early = run_here(*prints_link)
+        assert early.returncode == 1
+        assert "does not run" in early.stderr
+        with running("console", "--config", str(tmp_path / "plant.toml")) as command:
+            command.wait_for_output("stop with Ctrl-C")
+            link = run_here(*prints_link).stdout.strip()
+            url, _, secret = link.partition("/#login=")
+            assert url == page_of(tmp_path, "console")
+            browser = Browser(int(url.rpartition(":")[2]))
+            assert browser.post("/api/login-link", {"secret": secret}).document["client"] == "boss"
+            assert command.interrupt() == 0
+            assert "login" not in command.out  # which is no terminal and may be a log
+            assert secret not in command.out + command.err
+
+
+def test_penstock_up_prints_a_link_on_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(policy_text())
+    write_credentials(tmp_path, "boss")
+    (tmp_path / "plant.toml").write_text(
+        f'name = "trial"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\nport = {free_ports(1)[0]}\n'
+        '[[console]]\nname = "console"\nport = 0\nlogin_credentials = "boss.toml"\n'
+    )
+    ours, theirs = pty.openpty()
+    with open(ours, "rb", buffering=0) as screen:
+        up = subprocess.Popen([*COMMAND, "up", tmp_path / "plant.toml"], stdout=theirs, env=child_environment())
+        os.close(theirs)
+        try:
+            written = b""
+            while b"figures:" not in written:
+                written += screen.read(4_096)
+            found = re.search(rb"http://127.0.0.1:(\d+)/#login=(\w+)", written)
+            assert found, written
+            browser = Browser(int(found[1]))
+            assert browser.post("/api/login-link", {"secret": found[2].decode()}).document["client"] == "boss"
+        finally:
+            up.terminate()
+            with contextlib.suppress(OSError):  # raised at the end of a terminal
+                while screen.read(4_096):
+                    continue
+            status = up.wait(PATIENCE_SECONDS)
+    assert status == 0
+
+
 @pytest.mark.spec("TREE-9")
 def test_penstock_up_runs_a_console_and_operators_kill_from_it(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(policy_text())
-    write_private(tmp_path / "nodes.toml", f'client = "nodes"\nsecret = "{SECRETS["nodes"]}"\n'.encode())
+    write_credentials(tmp_path, "nodes")
     (tmp_path / "plant.toml").write_text(
         f'name = "trial"\n[[administration]]\nname = "admin"\npolicy = "policy.toml"\nport = {free_ports(1)[0]}\n'
         '[[console]]\nname = "console"\nport = 0\n[[plant]]\nname = "records"\nsubscribe = ["md.>"]\n'

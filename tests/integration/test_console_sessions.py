@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, running_console
+from integration.console_kit import SECRETS, RunningConsole, Talk, close_code, running_console, write_credentials
 from penstock.base.clock import NS_PER_SECOND
 from penstock.base.log import configure
 from penstock.node.console_config import ConsoleLimits
@@ -188,6 +188,67 @@ def test_secrets_and_keys_are_never_logged(console: RunningConsole, lines: io.St
     assert "logged_in" in written
     for hidden in (SECRETS["boss"], "a secret that is wrong", browser.cookie.partition("=")[2] or "no cookie"):
         assert hidden not in written
+
+
+def test_the_history_is_for_sessions_and_its_range_is_bounded(console: RunningConsole) -> None:
+    assert console.browser().get("/api/history?node=admin").status == 401
+    browser = console.browser("alice")
+    assert browser.get("/api/picture").status == 200  # which waits for the first poll
+    found = browser.get("/api/history?node=admin&seconds=60").document
+    assert len(found["time_ms"]) == len(found["lost"]) > 0
+    assert browser.get("/api/history?node=nobody").code == "not-found"
+    for seconds in ("0", "-1", "1e9", "86401", "9" * 30, "x"):
+        assert browser.get(f"/api/history?node=admin&seconds={seconds}").code == "request"
+
+
+# One-time links
+
+
+def test_a_link_logs_in_once_and_its_secret_is_never_logged(tmp_path: Path, lines: io.StringIO) -> None:
+    configure(level="DEBUG", stream=lines)
+    credentials = str(write_credentials(tmp_path, "alice"))
+    with running_console(tmp_path, login_credentials=credentials) as console:
+        secret = console.login_link().partition("=")[2]
+        browser = console.browser()
+        answered = browser.post("/api/login-link", {"secret": secret})
+        assert (answered.status, answered.document["client"]) == (200, "alice")
+        assert "httponly" in answered.headers["set-cookie"].lower()
+        assert browser.get("/api/session").document["client"] == "alice"
+        again = console.browser().post("/api/login-link", {"secret": secret})
+        assert (again.status, again.code) == (401, "authentication")
+        assert "--link" in again.document["hint"]
+    written = lines.getvalue()
+    assert "logged_in" in written
+    assert secret not in written
+    assert SECRETS["alice"] not in written
+
+
+def test_links_of_other_clients_and_late_links_are_refused(tmp_path: Path) -> None:
+    credentials = str(write_credentials(tmp_path, "alice"))
+    with running_console(tmp_path, login_credentials=credentials) as console:
+        for link in (console.login_link("boss"), console.login_link("alice", 0.0)):
+            answered = console.browser().post("/api/login-link", {"secret": link.partition("=")[2]})
+            assert (answered.status, answered.code) == (401, "authentication")
+
+
+def test_a_console_without_a_client_for_links_accepts_none(console: RunningConsole) -> None:
+    secret = console.login_link().partition("=")[2]
+    assert console.browser().post("/api/login-link", {"secret": secret}).status == 401
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"secret": 7}, {"secret": ""}, {"secret": "x" * 257}, {"secret": "x", "name": "boss"}]
+)
+def test_requests_of_links_that_are_none(console: RunningConsole, body: dict[str, object]) -> None:
+    assert console.browser().post("/api/login-link", body).status == 400
+
+
+def test_guessing_secrets_of_links_ends_soon(tmp_path: Path) -> None:
+    credentials = str(write_credentials(tmp_path, "alice"))
+    with running_console(tmp_path, login_credentials=credentials, limits=ConsoleLimits(failures_max=3)) as console:
+        browser = console.browser()
+        assert [browser.post("/api/login-link", {"secret": "0" * 64}).status for _ in range(4)] == [401] * 3 + [429]
+        assert browser.log_in("alice").status == 200
 
 
 def test_a_session_that_is_not_used_ends(tmp_path: Path) -> None:

@@ -117,12 +117,10 @@ def test_the_active_message_router_is_killed_and_nothing_acknowledged_is_lost(tm
 @pytest.mark.spec("TREE-4", "TREE-9")
 def test_an_agent_is_killed_from_the_console_and_the_tree_heals() -> None:
     with running("demo", *WITH_TREE) as demo:
-        demo.wait_for_output("with the secret")
-        place, secret = re.findall(
-            r"Console: http://127.0.0.1:(\d+)\n +log in as operations with the secret (\w+)", demo.out
-        )[0]
+        demo.wait_for_output("the link logs in once")
+        place, secret = re.findall(r"Console: http://127.0.0.1:(\d+)/#login=(\w+)", demo.out)[0]
         browser = Browser(int(place))
-        assert browser.log_in("operations", secret).status == 200
+        assert browser.post("/api/login-link", {"secret": secret}).status == 200
 
         def nodes() -> dict[str, dict[str, str]]:
             return {each["node"]: each for each in browser.get("/api/picture").document["nodes"]}

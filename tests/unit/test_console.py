@@ -21,7 +21,7 @@ from penstock.top.core.picture import State
 from penstock.top.core.places import Place, places_of_plant
 from penstock.top.core.reading import Reading, Status
 from penstock.top.core.watch import Watch
-from penstock.web.core.picture import ROWS_MAX, PictureDocument, Topology, with_actions
+from penstock.web.core.picture import ROWS_MAX, Operator, PictureDocument, Topology, with_actions
 from penstock.web.live.guard import HEADERS
 from penstock.web.live.sessions import Session, Sessions
 
@@ -246,9 +246,57 @@ def test_the_document_has_the_fields_that_pages_read(plant: Plant) -> None:
     assert len(document["streams"]) <= ROWS_MAX
 
 
-def test_the_available_actions_depend_on_the_supervisor(plant: Plant) -> None:
+def operator(**values: Any) -> Operator:
+    return Operator(**{"client": "boss", "is_administrator": True, "can_control": True, **values})
+
+
+def test_an_action_that_would_be_refused_comes_with_the_reason(plant: Plant) -> None:
     node = pictured(plant, {"records": status("records", "plant")}).nodes[0]
-    assert with_actions(node, can_control=True).actions == ("kill",)
-    assert with_actions(node, can_control=False).actions == ()
-    gone = pictured(plant, {}).nodes[0]
-    assert with_actions(gone, can_control=True).actions == ()
+    assert with_actions(node, operator()).actions == ("kill",)
+    assert with_actions(node, operator()).refused_actions == {}
+    here = with_actions(node, operator(can_control=False))
+    assert here.actions == ()
+    assert "`penstock up`" in here.refused_actions["kill"]
+    clerk = with_actions(node, operator(is_administrator=False))
+    assert (clerk.actions, clerk.refused_actions) == ((), {"kill": "needs the role administrator"})
+    gone = with_actions(pictured(plant, {}).nodes[0], operator())
+    assert (gone.actions, gone.refused_actions) == ((), {"kill": "records does not answer"})
+
+
+@pytest.mark.parametrize(
+    ("values", "actions", "refused"),
+    [
+        ({"role": "adapter", "place": "backup"}, ("kill", "promote"), {}),
+        ({"role": "adapter", "place": "active"}, ("kill",), {"promote": "n is the active adapter"}),
+        (
+            {"role": "adapter", "place": "backup", "state": State.DEGRADED},
+            ("kill",),
+            {"promote": "n is not synchronised"},
+        ),
+        ({"role": "agent", "place": "root"}, ("kill",), {}),
+        ({"role": "agent", "place": "standby"}, ("kill", "promote"), {}),
+        ({"role": "agent", "place": "leaf", "parent": "mid"}, ("kill", "move", "return"), {}),
+        (
+            {"role": "agent", "place": "leaf"},
+            ("kill",),
+            dict.fromkeys(("move", "return"), "n has no parent at present"),
+        ),
+        (
+            {"role": "agent", "place": "leaf", "parent": "other"},
+            ("kill",),
+            dict.fromkeys(("move", "return"), "other accepts no orders of boss (its key `operators`)"),
+        ),
+        (
+            {"role": "agent", "place": "leaf", "parent": "mid", "state": State.FAILED},
+            ("kill",),
+            dict.fromkeys(("move", "return"), "n is failed"),
+        ),
+    ],
+)
+def test_actions_of_each_kind_of_node(
+    plant: Plant, values: dict[str, Any], actions: tuple[str, ...], refused: dict[str, str]
+) -> None:
+    node = pictured(plant, {"records": status("records", "plant")}).nodes[0]
+    node = msgspec.structs.replace(node, node="n", **{"state": State.UP, **values})
+    shown = with_actions(node, operator(accepted_by=lambda agent: agent != "other"))
+    assert (shown.actions, shown.refused_actions) == (actions, refused)

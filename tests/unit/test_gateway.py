@@ -177,8 +177,8 @@ def test_binary_frames_match_the_documented_bytes() -> None:
     assert frame[at + head.size :] == b"xabc"
 
 
-def test_agent_messages_are_shown_as_text() -> None:
-    siblings = Siblings((Neighbour("mid-1", "127.0.0.1:7422", 5), Neighbour("mid-2", "127.0.0.1:7423", 0)))
-    assert info_document("root", siblings, 1).detail == "agents mid-1 127.0.0.1:7422 5, mid-2 127.0.0.1:7423 0"
+def test_messages_of_agents_are_sentences() -> None:
+    siblings = Siblings((Neighbour("mid-1", "127.0.0.1:7422", 5),))
+    assert info_document("root", siblings, 1).detail == "has below it mid-1 at 127.0.0.1:7422, with a load of 5%"
     path = Path("mid-1", ("root", "mid-1"), True, 1)
-    assert "rooted yes" in info_document("mid-1", path, 1).detail
+    assert info_document("mid-1", path, 1).detail == "reaches the root by root → mid-1 (term 1)"

@@ -69,9 +69,10 @@ def init(
     typer.echo(f"  penstock admin status --connect {layout.url} --credentials {layout.operations}")
     if not minimal:
         typer.echo(
-            f"\nThe console is at http://127.0.0.1:{ports.console}: log in as operations, with the secret in "
-            f"{layout.operations}."
+            f"\nThe console is at http://127.0.0.1:{ports.console}. `penstock up` prints a link that logs in as "
+            f"{layout.operations.stem}, once; for another link:\n"
         )
+        typer.echo(f"  penstock console --config {layout.plant} --link")
 
 
 def _pair_of_hosts(text: str) -> tuple[HostAddress, HostAddress]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from penstock.node.console_config import ConsoleConfig
 from penstock.node.plant import Plant
 from penstock.node.roles import Ready, Told, noting, run
 from penstock.node.running import NodeProcess, RunningPlant
+from penstock.web.live.login_links import issue_link
 
 
 def up(
@@ -73,8 +75,17 @@ def _tell_where(console: Console, plant: Plant, running: RunningPlant) -> None:
         if isinstance(config, AdminConfig):
             console.print(f"  subscribe: penstock sub --connect {node.where} --credentials FILE TOPIC", soft_wrap=True)
         elif isinstance(config, ConsoleConfig):
-            console.print(f"  console:   {node.where}", soft_wrap=True)
+            console.print(f"  console:   {_console_place(plant, config, node.where)}", soft_wrap=True)
     console.print(f"  figures:   penstock top {plant.path}", soft_wrap=True)
+
+
+def _console_place(plant: Plant, config: ConsoleConfig, url: str) -> str:
+    """The console's URL: on a terminal a link that logs in once. Other output may be a log, which gets no secret."""
+    if not config.login_credentials:
+        return url
+    if not sys.stdout.isatty():
+        return f"{url}  (`penstock console --config {plant.path} --link` prints a login link)"
+    return f"{issue_link(plant, config, url)}  (logs in once, within {config.limits.link_s / 60:.0f} min)"
 
 
 def _state(node: NodeProcess) -> str:

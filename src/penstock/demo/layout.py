@@ -231,7 +231,7 @@ def _tree(options: DemoOptions, ports: Ports) -> str:
         )
         for (name, (parent, alternate)), port in zip(AGENTS.items(), ports.agents[1:], strict=True)
     ]
-    return "".join([root, *below, _CONSOLE.format(name=CONSOLE, port=ports.console)])
+    return "".join([root, *below, _CONSOLE.format(name=CONSOLE, port=ports.console, login=OPERATIONS)])
 
 
 def _routing(options: DemoOptions, ports: Ports) -> Routing:
@@ -358,10 +358,11 @@ parent = "{parent}"
 {alternates}{common}"""
 
 _CONSOLE = """
-# The console: a page for the browser.
+# The console: a page for the browser. `penstock up` prints a link that logs in once as this client.
 [[console]]
 name = "{name}"
 port = {port}
+login_credentials = "{login}.toml"
 """
 
 _ADAPTER = """

@@ -24,7 +24,6 @@ from typing import Self
 import msgspec
 
 from penstock.base.clock import NS_PER_SECOND
-from penstock.base.config import load_toml
 from penstock.base.files import make_directory
 from penstock.base.histogram import LatencyHistogram
 from penstock.demo.archiving import Archiving
@@ -48,7 +47,6 @@ from penstock.node.member import Member
 from penstock.node.plant import Plant
 from penstock.node.process import TELL_SECONDS
 from penstock.node.running import NodeProcess, RunningPlant
-from penstock.security.core.credentials import CredentialsDocument
 from penstock.tree.core.status import AgentStatus
 
 START_SECONDS = 180.0
@@ -178,11 +176,6 @@ class DemoPlant:
     def console(self) -> str:
         """Address of the console; empty without one."""
         return self.running.nodes[CONSOLE].where if CONSOLE in self.running.nodes else ""
-
-    @property
-    def operations(self) -> CredentialsDocument:
-        """The administrator's credentials for the console; valid for this plant only."""
-        return load_toml(self._layout.operations, CredentialsDocument)
 
     @property
     def agents(self) -> dict[str, AgentStatus]:

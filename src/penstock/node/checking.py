@@ -69,6 +69,8 @@ def _check_node(config: NodeConfig, beside: Path, places: dict[str, str]) -> Non
         case WitnessConfig():
             _take_place(places, f"tcp {config.control.host}:{config.control.port}", config.name)
         case ConsoleConfig():
+            if config.login_credentials:
+                Credentials.load(beside / config.login_credentials)
             _take_place(places, f"tcp {config.host}:{config.port}", config.name)
 
 

@@ -46,6 +46,9 @@ class ConsoleLimits(Config, frozen=True):
     logins_at_once: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     """Logins that are checked at once. Each check is deliberately expensive."""
 
+    link_s: Seconds = 600.0
+    """Time for which a one-time login link is valid."""
+
     sockets_max: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 8
     """Maximum number of WebSockets of one session."""
 
@@ -104,8 +107,11 @@ class ConsoleConfig(Config, frozen=True):
     agents: tuple[str, ...] = ()
     """host:port of the agents that links of browsers use, in this order; default: the document's leaves."""
 
+    login_credentials: str = ""
+    """Credentials file of the client that one-time login links log in; without it there are no such links."""
+
     state_directory: str = "console"
-    """Directory of the action log, which records the actions of operators."""
+    """Directory of the action log, which records the actions of operators, and of open login links."""
 
     interval_ms: Annotated[int, msgspec.Meta(ge=100, le=60_000)] = 1_000
     """Interval between polls of the nodes."""

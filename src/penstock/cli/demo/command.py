@@ -1,7 +1,6 @@
 """`penstock demo`: first the critical path alone, then a whole plant on this machine, in which nodes can be killed."""
 
 import io
-import webbrowser
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from penstock.cli.demo.running import Kill, run
 from penstock.demo.plant import DemoPlant
 from penstock.demo.reports import ArchiveResult
 from penstock.demo.verdicts import is_complete, is_exchange_slow
+from penstock.web.live.login_links import issue_link, open_console
 
 KILL_AFTER = 0.5
 """Share of the run after which the active adapter is killed."""
@@ -116,11 +116,12 @@ def _write_report(path: Path, plant: DemoPlant, archived: ArchiveResult | None, 
 def _show_console(console: Console, plant: DemoPlant, *, opens: bool) -> None:
     if not plant.console:
         return
-    operations = plant.operations
-    console.print(f"Console: {plant.console}", soft_wrap=True)
-    console.print(f"  log in as {operations.client} with the secret {operations.secret}", soft_wrap=True)
+    described = plant.running.plant
+    config = described.console()
+    console.print(f"Console: {issue_link(described, config, plant.console)}", soft_wrap=True)
+    console.print("  the link logs in once, as the administrator of this plant", soft_wrap=True)
     if opens:
-        webbrowser.open(plant.console)
+        open_console(described, config, plant.console)
 
 
 def _kills(plant: DemoPlant, options: DemoCommandOptions) -> list[Kill]:

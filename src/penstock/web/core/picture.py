@@ -1,6 +1,6 @@
 """The operators' picture as one document: the rows of `penstock top`, and the links between nodes. No I/O."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -24,6 +24,9 @@ from penstock.tree.core.status import AgentStatus
 ROWS_MAX = 500
 """Maximum number of streams, losses, consumers and endpoints that are sent; `counts` has the totals."""
 
+NO_ROLE = "needs the role administrator"
+ROOTS = ("root", "fenced")
+
 LinkKind: TypeAlias = Literal["feed", "records", "tree", "peer", "standby"]
 LinkState: TypeAlias = Literal["up", "down", "unknown"]
 
@@ -39,7 +42,10 @@ class ShownNode(NodeRow, frozen=True, kw_only=True):
 
     parent: str = ""
     actions: tuple[str, ...] = ()
-    """Actions that an operator can take with the node now."""
+    """Actions that the client can take with the node now."""
+
+    refused_actions: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Actions that nodes of this kind have, but that would be refused now, with the reason."""
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,19 +188,59 @@ class Topology:
         return ""
 
 
-def with_actions(node: ShownNode, *, can_control: bool) -> ShownNode:
-    """Add the actions that an operator can take with the node now."""
-    actions = []
-    if can_control and node.state != State.UNREACHABLE:
-        actions.append("kill")
-        if node.role == "adapter" and node.place == "backup" and node.state == State.UP:
-            actions.append("promote")
-    if node.role == "agent" and node.state in (State.UP, State.DEGRADED):
-        if node.place == "standby":
-            actions.append("promote")
-        elif node.parent:
-            actions += ["move", "return"]
-    return msgspec.structs.replace(node, actions=tuple(actions))
+class Operator(msgspec.Struct, frozen=True):
+    """What a client may do, as far as the console knows it before the client tries."""
+
+    client: str
+    is_administrator: bool
+    can_control: bool
+    """Whether the console reaches the supervisor of the plant."""
+
+    accepted_by: Callable[[str], bool] = lambda agent: True
+    """Whether an agent accepts orders of this client."""
+
+
+def with_actions(node: ShownNode, operator: Operator) -> ShownNode:
+    """Add the actions of a node: those that the client can take now, and the reasons against the others."""
+    reasons = {"kill": _against_kill(node, operator)}
+    if node.role == "adapter":
+        reasons["promote"] = _against_kill(node, operator) or _against_promoting_adapter(node)
+    if node.role == "agent" and node.place == "standby":
+        reasons["promote"] = _against_order(node, node.node, operator)
+    elif node.role == "agent" and node.place not in ROOTS:
+        reasons["move"] = reasons["return"] = _against_order(node, node.parent, operator)
+    return msgspec.structs.replace(
+        node,
+        actions=tuple(action for action, reason in reasons.items() if not reason),
+        refused_actions={action: reason for action, reason in reasons.items() if reason},
+    )
+
+
+def _against_kill(node: ShownNode, operator: Operator) -> str:
+    if not operator.is_administrator:
+        return NO_ROLE
+    if not operator.can_control:
+        return "the plant was not started by `penstock up` or `penstock demo` here, by the user of the console"
+    return f"{node.node} does not answer" if node.state == State.UNREACHABLE else ""
+
+
+def _against_promoting_adapter(node: ShownNode) -> str:
+    if node.place == "active":
+        return f"{node.node} is the active adapter"
+    return "" if node.place == "backup" and node.state == State.UP else f"{node.node} is not synchronised"
+
+
+def _against_order(node: ShownNode, agent: str, operator: Operator) -> str:
+    """The reason against an order to `agent` that concerns this node."""
+    if not operator.is_administrator:
+        return NO_ROLE
+    if node.state not in (State.UP, State.DEGRADED):
+        return f"{node.node} is {node.state}"
+    if not agent:
+        return f"{node.node} has no parent at present"
+    return (
+        "" if operator.accepted_by(agent) else f"{agent} accepts no orders of {operator.client} (its key `operators`)"
+    )
 
 
 def _given(node: ShownNode | None) -> float | None:

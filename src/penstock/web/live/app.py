@@ -31,6 +31,7 @@ from penstock.base.errors import (
 from penstock.base.log import logger
 from penstock.base.metrics import EXPOSITION
 from penstock.base.status_page import BearerToken
+from penstock.web.core.history import SECONDS_MAX
 from penstock.web.gateway.live.session import BINARY, SUBPROTOCOLS, GatewaySession
 from penstock.web.live.actions import AnyAction
 from penstock.web.live.answers import answer, refusal
@@ -49,6 +50,10 @@ log = logger("console.http")
 class LoginRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     secret: Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]
+
+
+class LinkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    secret: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Assets(StaticFiles):
@@ -75,9 +80,11 @@ class ConsoleApp:
         routes: list[BaseRoute] = [
             Route("/", self._index),
             Route("/api/login", self._guarded(self._login), methods=["POST"]),
+            Route("/api/login-link", self._guarded(self._login_by_link), methods=["POST"]),
             Route("/api/logout", self._guarded(self._logout), methods=["POST"]),
             Route("/api/session", self._guarded(self._show_session)),
             Route("/api/picture", self._guarded(self._picture)),
+            Route("/api/history", self._guarded(self._history)),
             Route("/api/entitlements", self._guarded(self._entitlements)),
             Route("/api/audit", self._guarded(self._audit)),
             Route("/api/actions", self._guarded(self._act), methods=["POST"]),
@@ -129,7 +136,13 @@ class ConsoleApp:
 
     async def _login(self, request: Request) -> Response:
         wish: LoginRequest = await self._document(request, LoginRequest)
-        key, session = await self._service.login(wish.name, wish.secret, _address(request))
+        return self._logged_in(*await self._service.login(wish.name, wish.secret, _address(request)))
+
+    async def _login_by_link(self, request: Request) -> Response:
+        wish: LinkRequest = await self._document(request, LinkRequest)
+        return self._logged_in(*await self._service.login_by_link(wish.secret, _address(request)))
+
+    def _logged_in(self, key: str, session: Session) -> Response:
         response = answer(self._described(session))
         response.set_cookie(
             self._service.cookie,
@@ -162,6 +175,7 @@ class ConsoleApp:
             expires_s=service.sessions.expires_s(session, self._clock.now_ns()),
             idle_s=service.config.limits.idle_s,
             has_stream=service.has_stream,
+            has_tree=service.has_tree,
             plant=service.plant.name,
             can_control=service.can_control,
             version=__version__,
@@ -202,14 +216,18 @@ class ConsoleApp:
                 raise UnreachableError("the nodes were not polled yet", hint="try again") from None
         return answer(self._service.shown(newest, session))
 
+    async def _history(self, request: Request) -> Response:
+        self._session(request)
+        seconds = _number(request, "seconds", "300")
+        if not 0 < seconds <= SECONDS_MAX:
+            raise RequestError(f"`seconds` must be 1 to {SECONDS_MAX}, not {seconds}", where="/api/history", hint=HINT)
+        return answer(self._service.watcher.history.read(request.query_params.get("node", ""), seconds))
+
     async def _entitlements(self, request: Request) -> Response:
         return answer(await self._service.entitlements(self._session(request)))
 
     async def _audit(self, request: Request) -> Response:
-        text = request.query_params.get("after", "0")
-        if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise RequestError(f"`after` must be a number, not {text[:40]!r}", where="/api/audit", hint=HINT)
-        return answer(await self._service.audit(self._session(request), int(text)))
+        return answer(await self._service.audit(self._session(request), _number(request, "after", "0")))
 
     async def _act(self, request: Request) -> Response:
         session = self._session(request)
@@ -234,6 +252,14 @@ class ConsoleApp:
 
     async def _metrics(self, request: Request) -> Response:
         return Response(self._service.metrics.render(), media_type=EXPOSITION)
+
+
+def _number(request: Request, name: str, otherwise: str) -> int:
+    """A number of the query."""
+    text = request.query_params.get(name, otherwise)
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise RequestError(f"`{name}` must be a number, not {text[:40]!r}", where=request.url.path, hint=HINT)
+    return int(text)
 
 
 def _address(request: Request) -> str:

@@ -1,7 +1,7 @@
 """The state that the console's requests share: plant, sessions, picture and counters."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,17 +28,21 @@ from penstock.security.core.brokering import Session as AdminSession
 from penstock.security.core.policy import NAME
 from penstock.security.live.client import AdminClient
 from penstock.security.live.http import parse_addresses
+from penstock.tree.config import AgentConfig
 from penstock.web.core.entitlements import AuditDocument, EntitlementsDocument, audit_document, entitlements_document
-from penstock.web.core.picture import PictureDocument, with_actions
+from penstock.web.core.picture import Operator, PictureDocument, with_actions
 from penstock.web.gateway.live.feed import FeedSource
 from penstock.web.gateway.live.source import GatewaySource, Outlet
 from penstock.web.gateway.live.tree import TreeSource
 from penstock.web.live.actions import ActionLog, Actions
+from penstock.web.live.login_links import LoginLinks
 from penstock.web.live.sessions import Session, Sessions
 from penstock.web.live.trees import guard_of, places_in
 from penstock.web.live.watching import Watcher
 
 COOKIE = "penstock_session"
+LINK_NAME = "login link"
+"""Stands for the client's name until the link is accepted; a client cannot have this name."""
 TICK_S = 1.0
 PUBLISHING_THREADS = 16
 """Threads in which messages of browsers wait for the root, so that a slow root blocks nothing else."""
@@ -80,6 +84,7 @@ class ConsoleService:
         self._places = places_in(plant, config, self._guard)
         self.sessions = Sessions(config.limits, random_bytes, self._ended)
         self._clock = SystemClock()
+        self._links = LoginLinks(Path(config.state_directory))
         self._logins = asyncio.Semaphore(config.limits.logins_at_once)
         self._addresses = parse_addresses(config.admin_url) if config.admin_url else []
         self._ca_file = Path(config.ca_file) if config.ca_file else None
@@ -106,13 +111,22 @@ class ConsoleService:
 
     async def login(self, name: str, secret: str, address: str) -> tuple[str, Session]:
         """Log in. Return the session and its key. Wrong names and wrong secrets get the same refusal."""
+        return await self._open_session(name, address, lambda: _credentials(name, secret, self._ca_file))
+
+    async def login_by_link(self, secret: str, address: str) -> tuple[str, Session]:
+        """Log in with the secret of a one-time link, as the client for which the link was issued."""
+        return await self._open_session(LINK_NAME, address, lambda: self._link_credentials(secret))
+
+    async def _open_session(
+        self, name: str, address: str, credentials: Callable[[], Credentials]
+    ) -> tuple[str, Session]:
         if not self._addresses:
             raise ConfigurationError("this plant has no administration server, so nobody can log in")
         self.sessions.check_patience(name, address, self._clock.now_ns())
         try:
             async with self._logins:
                 self.sessions.check_patience(name, address, self._clock.now_ns())
-                admin, opened = await asyncio.to_thread(self._log_in, name, secret)
+                admin, opened = await asyncio.to_thread(self._log_in, credentials)
         except AuthenticationError as error:
             self.sessions.note_failure(name, address, self._clock.now_ns())
             self.counters.add("requests_refused", cause=Cause.AUTHENTICATION)
@@ -124,17 +138,18 @@ class ConsoleService:
         except PenstockError:
             admin.close()
             raise
-        log.info("logged_in", client=session.client, address=address)
+        log.info("logged_in", client=session.client, address=address, by="link" if name == LINK_NAME else "secret")
         return key, session
 
-    def _log_in(self, name: str, secret: str) -> tuple[AdminClient, AdminSession]:
-        try:
-            if NAME.fullmatch(name) is None:
-                raise ConfigurationError("is not a valid name")
-            credentials = Credentials(name, secret=secret.encode(), ca_file=self._ca_file)
-        except (ConfigurationError, UnicodeEncodeError):
-            raise AuthenticationError("unknown client or wrong secret") from None
-        admin = AdminClient(self._addresses, credentials)
+    def _link_credentials(self, secret: str) -> Credentials:
+        client = self._links.redeem(secret)
+        credentials = Credentials.load(self.config.login_credentials) if self.config.login_credentials else None
+        if credentials is None or credentials.client != client:
+            raise AuthenticationError("the login link is for another client", hint="the configuration has changed")
+        return credentials
+
+    def _log_in(self, make_credentials: Callable[[], Credentials]) -> tuple[AdminClient, AdminSession]:
+        admin = AdminClient(self._addresses, make_credentials())
         try:
             return admin, admin.login()
         except BaseException:
@@ -166,10 +181,16 @@ class ConsoleService:
 
     def shown(self, picture: PictureDocument, session: Session) -> PictureDocument:
         """Return the picture that this session may see."""
-        if not session.is_operator:
-            return picture
-        nodes = [with_actions(node, can_control=self.can_control) for node in picture.nodes]
+        operator = Operator(
+            session.client, session.is_operator, self.can_control, lambda agent: self._accepts(agent, session.client)
+        )
+        nodes = [with_actions(node, operator) for node in picture.nodes]
         return msgspec.structs.replace(picture, nodes=nodes)
+
+    def _accepts(self, agent: str, client: str) -> bool:
+        """False if this agent of the document names its operators, and the client is not one of them."""
+        config = self.plant.nodes.get(agent)
+        return not isinstance(config, AgentConfig) or not config.operators or client in config.operators
 
     async def entitlements(self, session: Session) -> EntitlementsDocument:
         return entitlements_document(await asyncio.to_thread(session.read_roles, self._clock.now_ns()))
@@ -180,6 +201,11 @@ class ConsoleService:
     @property
     def has_stream(self) -> bool:
         return bool(self._addresses)
+
+    @property
+    def has_tree(self) -> bool:
+        """True if browsers can publish and read history."""
+        return self._places is not None
 
     @property
     def can_control(self) -> bool:
@@ -225,6 +251,15 @@ class ConsoleService:
         while True:
             await asyncio.sleep(TICK_S)
             self.sessions.tick(self._clock.now_ns())
+
+
+def _credentials(name: str, secret: str, ca_file: Path | None) -> Credentials:
+    try:
+        if NAME.fullmatch(name) is None:
+            raise ConfigurationError("is not a valid name")
+        return Credentials(name, secret=secret.encode(), ca_file=ca_file)
+    except (ConfigurationError, UnicodeEncodeError):
+        raise AuthenticationError("unknown client or wrong secret") from None
 
 
 def _fetch_models(admin: AdminClient) -> list[MessageModel]:

@@ -59,6 +59,7 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
     expires_s: float
     idle_s: float
     has_stream: bool
+    has_tree: bool
     plant: str
     can_control: bool
     version: str

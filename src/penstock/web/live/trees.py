@@ -12,6 +12,7 @@ from penstock.runtime.happening import Happening
 from penstock.top.core.reading import Reading
 from penstock.tree.config import AgentConfig
 from penstock.tree.core.status import AgentStatus
+from penstock.web.core.sentences import sentence_of
 from penstock.web.gateway.core.replies import Info
 from penstock.web.gateway.live.publishing import TreePlaces
 
@@ -67,13 +68,11 @@ class Happenings:
 
 
 def _info(agent: str, happening: Happening) -> Info:
-    shown = [f"{name} {value}" for name, value in happening.values.items() if value not in ("", [], None)]
-    to = [f"to {happening.party}"] if happening.party else []
     return Info(
         agent=agent,
         info=happening.what,
         topic=f"infostream.{happening.what}",
         time_ms=happening.time_ns / 1_000_000,
-        detail=", ".join([*to, *shown]),
+        detail=sentence_of(happening.what, happening.values, happening.party),
         fields=dict(happening.values),
     )

@@ -10,6 +10,7 @@ from penstock.node.plant import Plant
 from penstock.top.core.places import places_of_plant
 from penstock.top.core.watch import Watch
 from penstock.top.live.fetching import fetch_all
+from penstock.web.core.history import History
 from penstock.web.core.picture import PictureDocument, Topology
 from penstock.web.gateway.core.replies import Info
 from penstock.web.live.actions import is_supervised
@@ -29,6 +30,7 @@ class Watcher:
         self._topology = Topology(plant)
         self._looked_ns = 0
         self._happenings = Happenings()
+        self.history = History()
         self.infos: News[Info] = News()
         """Messages of agents on their infostreams."""
         self._changed = asyncio.Event()
@@ -70,6 +72,7 @@ class Watcher:
             time_ms=time.time_ns() / NS_PER_MS,
             interval_s=self._interval_s,
         )
+        self.history.take(self._newest)
         for info in self._happenings.take(readings):
             self.infos.tell(msgspec.structs.replace(info, number=self.infos.number + 1))
         self._changed.set()

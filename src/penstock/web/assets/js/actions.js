@@ -123,6 +123,16 @@ export function openAction(action, subject) {
   (form.querySelector("select") ?? form.elements.reason).focus();
 }
 
+// A disabled button with the reason beside it.
+export function refusedAction(label, reason, id) {
+  return h(
+    "div",
+    { class: "refused" },
+    h("button", { type: "button", disabled: true, "aria-describedby": id }, label),
+    h("span", { id, class: "hint" }, shown(reason, 200)),
+  );
+}
+
 async function carryOut(request, dialog, form, told) {
   const button = form.querySelector(".primary");
   button.disabled = true;

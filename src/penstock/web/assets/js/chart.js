@@ -57,7 +57,7 @@ export class Spark {
   }
 }
 
-function colour(name) {
+export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 

@@ -6,6 +6,8 @@ import { byId, h, setText } from "./dom.js";
 import { clock, count, duration, isNumber, NOTHING, rate, shown } from "./format.js";
 import { badge, Table } from "./tables.js";
 
+const NO_ROLE = "Revoking and restoring rights needs the role administrator.";
+const NO_AUDIT = "The rights and subscriptions of all clients need the role administrator or auditor.";
 const ASK_MS = 5_000;
 
 const CONNECTED = [
@@ -42,6 +44,7 @@ export class Clients {
     this.#everybody = this.#subscribed = null;
     byId("entitlements").replaceChildren();
     byId("rights").replaceChildren();
+    setText(byId("entitlements-told"), "");
     this.#timer = setInterval(() => this.refresh(), ASK_MS);
   }
 
@@ -78,7 +81,11 @@ export class Clients {
     byId("rights").replaceChildren(
       ...(found.grants?.length ? found.grants.map(grant) : [h("p", {}, "Nothing: no right was granted.")]),
     );
-    if (!Array.isArray(found.clients)) return;
+    if (!Array.isArray(found.clients)) {
+      setText(byId("entitlements-told"), NO_AUDIT);
+      return;
+    }
+    setText(byId("entitlements-told"), this.#session.is_operator ? "" : NO_ROLE);
     this.#everybody ??= this.#open("Everybody's rights", this.#clientColumns(), (row) => row.client);
     this.#subscribed ??= this.#open(
       "Subscriptions at the administration server",
@@ -110,7 +117,8 @@ export class Clients {
       },
       { title: "Revoked", whole: true, cell: (row, before) => revoked(row, before) },
     ];
-    if (this.#session.is_operator) columns.push({ title: "", cell: (row, before) => buttons(row, before) });
+    const { is_operator: isOperator } = this.#session;
+    columns.push({ title: "", cell: (row, before) => buttons(row, before, isOperator) });
     return columns;
   }
 }
@@ -139,13 +147,20 @@ function revoked(row, before) {
   return badge(shown(text, 300), "bad", before);
 }
 
-function buttons(row, before) {
+function buttons(row, before, isOperator) {
   const ask = (action, label, name) => {
     const open = () => openAction(action, { client: row.client });
     const words = { "aria-label": `${label} ${shown(row.client)}`, class: name };
     return h("button", { type: "button", ...words, on: { click: open } }, `${label}…`);
   };
   const element = before ?? h("span", {}, ask("revoke", "Revoke", "danger quiet"), ask("restore", "Restore", "quiet"));
-  element.lastChild.hidden = !row.revoked?.length;
+  allow(element.firstChild, isOperator ? "" : NO_ROLE);
+  allow(element.lastChild, !isOperator ? NO_ROLE : row.revoked?.length ? "" : "Nothing of this client is revoked.");
   return element;
+}
+
+// Enables a button, or disables it with the reason.
+function allow(button, reason) {
+  button.disabled = Boolean(reason);
+  button.title = reason;
 }

@@ -73,10 +73,18 @@ export function clock(milliseconds) {
   return Number.isNaN(at.getTime()) ? NOTHING : at.toLocaleTimeString("en-GB", { hour12: false });
 }
 
-// A field of a message, of any type.
-export function field(value) {
-  if (Array.isArray(value)) return value.length ? shown(value.join(", ")) : NOTHING;
+const ENTRIES_MAX = 12;
+const DEPTH_MAX = 4;
+
+// A field of a message, of any type, in words: "name value, name value" for an object.
+export function field(value, depth = 0) {
+  if (value !== null && typeof value === "object") {
+    if (depth >= DEPTH_MAX) return "…";
+    const entries = Object.entries(value).slice(0, ENTRIES_MAX);
+    const inWords = ([name, each]) => (Array.isArray(value) ? "" : `${shown(name, 40)} `) + field(each, depth + 1);
+    return shown(entries.map(inWords).join(", ")) || NOTHING;
+  }
   if (typeof value === "number") return Number.isInteger(value) ? whole.format(value) : price.format(value);
-  if (value !== null && typeof value === "object") return shown(JSON.stringify(value));
+  if (typeof value === "boolean") return value ? "yes" : "no";
   return value === "" ? NOTHING : shown(value);
 }

@@ -1,10 +1,13 @@
 // Starts the page: the session, the sections, the two connections, and the notices about them.
 
 import { onDone } from "./actions.js";
+import { Alerts } from "./alerts.js";
 import { get, post, Refusal } from "./api.js";
+import { Book } from "./book.js";
 import { Clients } from "./clients.js";
 import { byId, h, setText } from "./dom.js";
 import { duration, shown } from "./format.js";
+import { History } from "./history.js";
 import { Infostream } from "./infostream.js";
 import { clearNotices, dismissible, notice, say } from "./notices.js";
 import { Publish } from "./publish.js";
@@ -17,13 +20,17 @@ import { Topology } from "./topology.js";
 import { Watch } from "./watch.js";
 
 const TICK_MS = 500;
+const LINK = "#login=";
 const DONE_MS = 10_000; // how long a notice about a completed action is shown
-const SECTIONS = ["quotes", "topology", "infostream", "streams", "clients", "publish"];
+const SECTIONS = ["quotes", "book", "alerts", "topology", "history", "infostream", "streams", "clients", "publish"];
 
 const watch = new Watch();
 const stream = new Stream();
 const quotes = new Quotes(watch, stream);
+const book = new Book(watch, stream, () => quotes.instruments());
+const alerts = new Alerts(watch, stream);
 const topology = new Topology(watch, say);
+const nodeHistory = new History(watch);
 const infostream = new Infostream(watch);
 const streams = new Streams(watch);
 const clients = new Clients(watch, (refusal) => leave(refusal.told));
@@ -39,11 +46,30 @@ let clearingDone = 0;
 // The session
 
 async function begin() {
+  const told = await takeLink();
+  if (told === null) return;
   try {
     enter(await get("/api/session"));
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    showLogin(error.isLoggedOut ? "" : error.told);
+    showLogin(error.isLoggedOut ? told : error.told);
+  }
+}
+
+// A login link has its secret in the fragment, which leaves the address at once. Returns null if the link logged in,
+// otherwise a text for the user, which is empty without a link.
+async function takeLink() {
+  if (!location.hash.startsWith(LINK)) return "";
+  const secret = location.hash.slice(LINK.length);
+  history.replaceState(null, "", location.pathname);
+  try {
+    const found = await post("/api/login-link", { secret });
+    leave("");
+    enter(found);
+    return null;
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    return error.told;
   }
 }
 
@@ -113,7 +139,7 @@ function enter(found) {
   byId("who").replaceChildren(
     ...[h("span", { class: "name" }, shown(session.client, 60)), role, logOut].filter(Boolean),
   );
-  for (const section of [quotes, topology, infostream, clients, publish]) section.start(session);
+  for (const section of [quotes, book, alerts, topology, nodeHistory, infostream, clients, publish]) section.start(session);
   watch.start();
   if (session.has_stream) stream.start();
   ticking = setInterval(tick, TICK_MS);
@@ -125,7 +151,7 @@ function leave(told) {
   if (!session) return;
   session = null;
   clearInterval(ticking);
-  for (const each of [watch, stream, quotes, clients]) each.stop();
+  for (const each of [watch, stream, quotes, book, alerts, nodeHistory, clients, publish]) each.stop();
   clearNotices();
   byId("confirm").close();
   showLogin(told);
@@ -142,7 +168,9 @@ function route() {
     else link.removeAttribute("aria-current");
   }
   document.title = `${byId(`${wanted}-title`).textContent} · Penstock console`;
-  for (const section of [topology, infostream, streams, clients]) section.draw();
+  for (const section of [alerts, topology, infostream, streams, clients, publish]) section.draw();
+  book.open();
+  nodeHistory.refresh();
   clients.refresh();
 }
 
@@ -152,6 +180,11 @@ function heading() {
 
 addEventListener("hashchange", () => {
   if (location.hash === "#content") return; // the skip link
+  if (location.hash.startsWith(LINK)) {
+    if (session) takeLink().then((told) => told && dismissible("link", shown(told, 400), "bad"));
+    else begin();
+    return;
+  }
   if (!session) return;
   route();
   scrollTo(0, 0);

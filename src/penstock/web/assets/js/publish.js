@@ -1,9 +1,10 @@
 // The publish form: made from the gateway's message models.
 
-import { Refusal } from "./api.js";
-import { byId, h } from "./dom.js";
+import { get, Refusal } from "./api.js";
+import { byId, h, setClass, setText } from "./dom.js";
 import { clock, shown } from "./format.js";
 
+const NO_TREE = "You cannot publish here: this plant has no distribution tree, which publishing needs.";
 const PUBLISHED_MAX = 50;
 const INTEGER = /^[+-]?\d+$/;
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
@@ -15,6 +16,8 @@ const FIRST = "quote";
 export class Publish {
   #stream;
   #onWatch;
+  #session = null;
+  #isAllowed = true;
   #models = new Map();
 
   constructor(stream, onWatch) {
@@ -24,8 +27,39 @@ export class Publish {
     stream.on("models", (models) => this.#take(models));
   }
 
-  start() {
+  start(session) {
+    this.#session = session;
     byId("published").replaceChildren();
+    this.#allow(session.has_tree ? "" : NO_TREE, "");
+    this.draw();
+  }
+
+  stop() {
+    this.#session = null;
+  }
+
+  // Whether the user may publish, asked while the section is shown: rights change.
+  async draw() {
+    if (byId("publish").hidden || !this.#session?.has_tree) return;
+    let patterns;
+    try {
+      const found = await get("/api/entitlements");
+      patterns = (found?.grants ?? []).filter((grant) => grant.action === "send").map((grant) => grant.pattern);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      return; // publishing is refused with the reason
+    }
+    if (!this.#session) return;
+    if (patterns.length) this.#allow("", `You may publish on ${shown(patterns.join(", "), 300)}.`);
+    else this.#allow("You may not publish: you have no right to send on any topic.", "");
+  }
+
+  #allow(reason, told) {
+    const place = byId("publish-rights");
+    setText(place, reason || told);
+    setClass(place, reason ? "notice warn" : "hint");
+    byId("publish-form").querySelector(".primary").disabled = Boolean(reason);
+    this.#isAllowed = !reason;
   }
 
   #make() {
@@ -103,7 +137,7 @@ export class Publish {
       if (!(error instanceof Refusal)) throw error;
       told.textContent = `Not published: ${shown(error.told, 400)}`;
     } finally {
-      button.disabled = false;
+      button.disabled = !this.#isAllowed;
     }
   }
 

@@ -6,10 +6,13 @@ export const ROWS_MAX = 200;
 
 // "md.us.eq.AAPL.quote" and "md.us.eq.AAPL.trade" are one instrument, "md.us.eq.AAPL"; other topics are instruments.
 export function instrument(message) {
-  const levels = message.topic.split(".");
-  const isKind =
-    levels.length > 1 && levels.at(-1) === message.model && (isQuote(message.fields) || isTrade(message.fields));
-  return isKind ? levels.slice(0, -1).join(".") : message.topic;
+  return isInstrument(message) ? message.topic.split(".").slice(0, -1).join(".") : message.topic;
+}
+
+export function isInstrument({ topic, model, fields }) {
+  const levels = topic.split(".");
+  const isRecord = fields !== null && typeof fields === "object";
+  return levels.length > 1 && levels.at(-1) === model && isRecord && (isQuote(fields) || isTrade(fields));
 }
 
 // A quote may omit the price of a side, so a size identifies a quote as well.
@@ -76,7 +79,8 @@ export class QuoteBook {
   }
 }
 
-function number(value) {
+// A price or quantity; the gateway writes numbers that a double cannot hold as texts.
+export function number(value) {
   const found = typeof value === "string" ? Number(value) : value;
   return isNumber(found) ? found : null;
 }

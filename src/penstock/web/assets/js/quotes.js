@@ -3,14 +3,17 @@
 import { Spark } from "./chart.js";
 import { byId, h, reconcile, setClass, setText } from "./dom.js";
 import { change, count, duration, field, money, NOTHING, shown } from "./format.js";
+import { Prefill } from "./prefill.js";
 import { QuoteBook, ROWS_MAX } from "./quotebook.js";
 import { remembered } from "./remembered.js";
 
-const DRAW_MS = 200;
-const DRAW_MS_PER_ROW = 3; // many rows are drawn less often
+const DRAW_MS = 200; // rows on the screen
+const DRAW_MS_PER_ROW = 3; // all rows: many rows are drawn less often
 const STALE_AFTER_S = [2, 5, 10, 30, 120];
 const HOW_TO_BEGIN =
   "Name topics to watch: md.us.eq.AAPL.quote for one, md.us.eq.*.quote for all, md.> for everything.";
+const NO_HISTORY = "A subscription begins now: history needs a distribution tree, which this plant does not have.";
+const SAMPLING = "looking for topics with data that you may read";
 const FLASH_MS = 900;
 const FLASH_ROWS_MAX = 60; // with more rows the whole table would flicker
 const WATCHES_MAX = 32;
@@ -19,8 +22,12 @@ export class Quotes {
   #watch;
   #stream;
   #store;
+  #prefill;
   #book = new QuoteBook();
   #sparks = new Map();
+  #rowOf = new Map(); // element → row
+  #onScreen = new Set(); // elements
+  #observer = new IntersectionObserver((entries) => this.#see(entries), { rootMargin: "100px" });
   #timer = 0;
   #drawnAt = 0;
   #staleAfter = remembered("stale-after", (value) => STALE_AFTER_S.includes(value), 10);
@@ -28,6 +35,7 @@ export class Quotes {
   constructor(watch, stream) {
     this.#watch = watch;
     this.#stream = stream;
+    this.#prefill = new Prefill(stream, (found) => this.#fill(found));
     byId("watch-form").addEventListener("submit", (event) => this.#submit(event));
     byId("stale-after").value = String(this.#staleAfter.value);
     byId("stale-after").addEventListener("change", ({ target }) => {
@@ -42,29 +50,58 @@ export class Quotes {
   }
 
   start(session) {
-    this.#store = remembered(`watch:${session.plant}:${session.client}`, isWatchList, []);
-    for (const { topics, where } of this.#store.value) this.#stream.subscribe({ topics, where });
+    this.#store = remembered(`watch:${session.plant}:${session.client}`, isWatchList, null);
+    for (const { topics, where } of this.#store.value ?? []) this.#stream.subscribe({ topics, where });
+    byId("watch-form").elements.since.disabled = !session.has_tree;
+    setText(byId("since-told"), session.has_tree ? "" : NO_HISTORY);
+    if (this.#store.value === null && session.has_stream) this.#prefill.start();
     this.#drawList();
     this.#timer = setInterval(() => this.#drawInTurn(), DRAW_MS);
   }
 
   stop() {
     clearInterval(this.#timer);
+    this.#prefill.stop();
     this.#book = new QuoteBook();
     this.#drawRows([]);
     reconcile(byId("watch-list"), [], () => "", null, null);
   }
 
+  // The first watch list, with the newest messages of its topics.
+  #fill(found) {
+    for (const { topics, messages } of found) {
+      const { id } = this.#stream.subscribe({ topics });
+      this.#take(messages.map((message) => ({ ...message, ids: [id] })));
+    }
+    this.#remember();
+    this.#drawList();
+  }
+
   add(topics, where = "", since = null) {
-    const isThere = [...this.#stream.subscriptions.values()].some(
+    this.#prefill.stop();
+    const isThere = this.#own.some(
       (each) => each.state !== "over" && each.where === where && each.topics.join() === topics.join(),
     );
     if (isThere && since === null) return "It is watched already.";
-    if (this.#stream.subscriptions.size >= WATCHES_MAX) return `At most ${WATCHES_MAX} can be watched at a time.`;
+    if (this.#own.length >= WATCHES_MAX) return `At most ${WATCHES_MAX} can be watched at a time.`;
     this.#stream.subscribe({ topics, where, since });
     this.#remember();
     this.#drawList();
     return "";
+  }
+
+  // The instruments of the table, for other sections.
+  instruments() {
+    return [...this.#book.rows.values()].filter((row) => !row.fields).map((row) => row.key).sort();
+  }
+
+  get #own() {
+    return [...this.#stream.subscriptions.values()].filter(({ owner }) => owner === "quotes");
+  }
+
+  #isOwn(message) {
+    if (!Array.isArray(message?.ids)) return false;
+    return message.ids.some((id) => this.#stream.subscriptions.get(id)?.owner === "quotes");
   }
 
   #submit(event) {
@@ -78,6 +115,7 @@ export class Quotes {
   }
 
   #remove(subscription) {
+    if (subscription.id === this.#prefill.id) this.#prefill.stop();
     this.#stream.unsubscribe(subscription.id);
     this.#book.drop(subscription.id);
     this.#remember();
@@ -87,11 +125,12 @@ export class Quotes {
   }
 
   #remember() {
-    this.#store.value = [...this.#stream.subscriptions.values()].map(({ topics, where }) => ({ topics, where }));
+    this.#store.value = this.#own.map(({ topics, where }) => ({ topics, where }));
   }
 
   #take(messages) {
     for (const message of messages) {
+      if (this.#prefill.take(message) || !this.#isOwn(message)) continue;
       const row = this.#book.take(message);
       if (row && row.value !== null) this.#spark(row).add(row.timeMs / 1000, row.value);
     }
@@ -111,10 +150,11 @@ export class Quotes {
   #drawList() {
     reconcile(
       byId("watch-list"),
-      [...this.#stream.subscriptions.values()],
+      this.#own,
       (subscription) => subscription.id,
       (subscription) => {
-        const name = `${subscription.topics.join(" ")}${subscription.where ? ` where ${subscription.where}` : ""}`;
+        const isSample = subscription.id === this.#prefill.id;
+        const name = isSample ? SAMPLING : nameOf(subscription);
         const remove = h(
           "button",
           {
@@ -147,7 +187,17 @@ export class Quotes {
   }
 
   #drawInTurn() {
-    if (performance.now() >= this.#drawnAt + this.#book.rows.size * DRAW_MS_PER_ROW) this.#draw();
+    const { size } = this.#book.rows;
+    const isDue = performance.now() >= this.#drawnAt + size * DRAW_MS_PER_ROW;
+    if (isDue || size !== this.#rowOf.size) this.#draw();
+    else if (!byId("quotes").hidden) for (const element of this.#onScreen) this.#update(element, this.#rowOf.get(element));
+  }
+
+  #see(entries) {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting && this.#rowOf.has(target)) this.#onScreen.add(target);
+      else this.#onScreen.delete(target);
+    }
   }
 
   #draw() {
@@ -157,7 +207,7 @@ export class Quotes {
     this.#drawRows(rows);
     byId("quotes-empty").hidden = rows.length > 0;
     byId("quote-rows").parentElement.hidden = rows.length === 0;
-    setText(byId("quotes-empty"), this.#stream.subscriptions.size ? "Nothing has arrived yet." : HOW_TO_BEGIN);
+    setText(byId("quotes-empty"), this.#own.length ? "Nothing has arrived yet." : HOW_TO_BEGIN);
     this.#drawState(rows);
   }
 
@@ -174,6 +224,12 @@ export class Quotes {
       (row) => this.#make(row),
       (element, row) => this.#update(element, row),
     );
+    for (const element of this.#rowOf.keys()) {
+      if (element.isConnected) continue;
+      this.#observer.unobserve(element);
+      this.#onScreen.delete(element);
+      this.#rowOf.delete(element);
+    }
   }
 
   #drawState(rows) {
@@ -214,6 +270,8 @@ export class Quotes {
       age,
     );
     element.dataset.topic = shown(row.key);
+    this.#rowOf.set(element, row);
+    this.#observer.observe(element);
     return element;
   }
 
@@ -274,6 +332,10 @@ export class Quotes {
     if (ageS > staleAfterS) return { isStale: true, text, why: `Nothing has come for more than ${staleAfterS} s.` };
     return { isStale: false, text, why: "" };
   }
+}
+
+function nameOf({ topics, where }) {
+  return `${topics.join(" ")}${where ? ` where ${where}` : ""}`;
 }
 
 function told({ told: reason, missed, session }) {

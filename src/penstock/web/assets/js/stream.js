@@ -12,7 +12,7 @@ const RECEIPTS = new Set(["conflated", "gone", "lagging", "lost"]);
 // Events: "messages", "subscription", "revoked", "info", "models", "state".
 export class Stream extends Emitter {
   socket = new Socket("/ws/stream", { protocol: "penstock.json.1", silenceMs: SILENCE_MS });
-  subscriptions = new Map(); // id → { id, topics, where, since, state, told, missed, session }
+  subscriptions = new Map(); // id → { id, owner, kind, topics, where, since, state, told, missed, session }
   link = { state: "connecting", agent: "", path: [], detail: "" };
   over = null;
   models = [];
@@ -58,8 +58,9 @@ export class Stream extends Emitter {
     return this.socket.state === "open" && this.link.state === "connected";
   }
 
-  subscribe({ topics, where = "", since = null }) {
-    const subscription = { id: this.#next++, topics, where, since, state: "asked", told: "", missed: {} };
+  // `owner` is the section of the page that shows the subscription, `kind` its class.
+  subscribe({ topics, where = "", since = null, owner = "quotes", kind = "conflating" }) {
+    const subscription = { id: this.#next++, owner, kind, topics, where, since, state: "asked", told: "", missed: {} };
     this.subscriptions.set(subscription.id, subscription);
     this.#ask(subscription);
     return subscription;
@@ -88,8 +89,8 @@ export class Stream extends Emitter {
     });
   }
 
-  #ask({ id, topics, where, since }) {
-    this.socket.send({ op: "subscribe", id, topics, where: where || null, since, class: "conflating" });
+  #ask({ id, topics, where, since, kind }) {
+    this.socket.send({ op: "subscribe", id, topics, where: where || null, since, class: kind });
   }
 
   #greet() {

@@ -1,6 +1,6 @@
 // The topology: the drawing, the chosen node with what an operator can do, and all nodes as a table.
 
-import { openAction } from "./actions.js";
+import { openAction, refusedAction } from "./actions.js";
 import { byId, h, setText } from "./dom.js";
 import { clock, count, duration, isNumber, micros, NOTHING, rate, shown } from "./format.js";
 import { Graph } from "./graph.js";
@@ -48,7 +48,6 @@ export class Topology {
   #chosen = null;
   #parents = null;
   #changes = [];
-  #isOperator = false;
 
   constructor(watch, say) {
     this.#watch = watch;
@@ -65,8 +64,7 @@ export class Topology {
     new ResizeObserver(() => this.draw()).observe(byId("graph"));
   }
 
-  start(session) {
-    this.#isOperator = session.is_operator;
+  start() {
     this.#chosen = null;
     this.#parents = null;
     this.#changes = [];
@@ -142,15 +140,16 @@ export class Topology {
         h(
           "p",
           { class: "hint" },
-          "Its figures are shown here" + (this.#isOperator ? ", and what can be done with it." : "."),
+          "Its figures are shown here, and what can be done with it.",
         ),
         this.#history(),
       );
       panel.shown = null;
       return;
     }
-    const actions = (this.#isOperator ? (node.actions ?? []) : []).filter((action) => action in LABELS);
-    const shape = JSON.stringify([node.node, actions]);
+    const actions = (node.actions ?? []).filter((action) => action in LABELS);
+    const refused = Object.entries(node.refused_actions ?? {}).filter(([action]) => action in LABELS);
+    const shape = JSON.stringify([node.node, actions, refused]);
     if (panel.shown !== shape) {
       panel.shown = shape;
       const buttons = actions.map((action) =>
@@ -164,12 +163,13 @@ export class Topology {
           LABELS[action],
         ),
       );
+      const against = refused.map(([action, reason]) => refusedAction(LABELS[action], reason, `refused-${action}`));
       panel.replaceChildren(
         h("h2", { id: "node-title" }, shown(node.node)),
         h("p", {}, h("span")),
         h("p", { class: "hint" }),
         h("dl"),
-        ...(buttons.length ? [h("div", { class: "actions" }, buttons)] : []),
+        h("div", { class: "actions" }, buttons, against),
       );
     }
     stateBadge(node, node.is_old, panel.children[1].firstChild);

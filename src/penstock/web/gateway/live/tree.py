@@ -32,6 +32,7 @@ from penstock.tree.client.core_runner import TreeCoreRunner
 from penstock.tree.client.subscription import Since, no_models, subscriber_config
 from penstock.tree.core.control import Position
 from penstock.tree.core.infostream import Info, Through
+from penstock.web.core.sentences import sentence
 from penstock.web.gateway.core import replies
 from penstock.web.gateway.core.requests import Subscribe
 from penstock.web.gateway.live.publishing import BrokeredGrant, Publisher, TreePlaces, party
@@ -297,34 +298,15 @@ class _Feed:
 
 
 def info_document(agent: str, info: Info, time_ns: int, number: int = 0) -> replies.Info:
-    fields = msgspec.to_builtins(info)
-    shown = [
-        f"{name.removeprefix('is_').replace('_', ' ')} {_shown(value)}"
-        for name, value in fields.items()
-        if value not in ("", (), [], None)
-    ]
     return replies.Info(
         number=number,
         agent=agent,
         info=info.kind,
         topic=f"infostream.{info.kind}",
         time_ms=time_ns / 1_000_000,
-        detail=", ".join(shown),
-        fields=fields,
+        detail=sentence(info),
+        fields=msgspec.to_builtins(info),
     )
-
-
-def _shown(value: object) -> str:
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case dict():
-            return " ".join(_shown(each) for each in value.values() if each != "")
-        case list() | tuple() if any(isinstance(each, dict) for each in value):
-            return ", ".join(map(_shown, value))
-        case list() | tuple():
-            return " ".join(map(_shown, value))
-    return str(value)
 
 
 def _shuffled(places: tuple[str, ...]) -> tuple[str, ...]:
