@@ -54,7 +54,11 @@ BENCHES = {
         Bench("frontdoor.memory", "the resident memory of the plant that `penstock init` makes", is_part=True),
         Bench("frontdoor.multicast", "publishers and receivers, 1 to 1 and 1 to 8, filter module", is_part=True),
         Bench("frontdoor.node", "a ticker plant to a reader on the same host", is_part=True),
-        Bench("frontdoor.through_plant", "client.publisher() to client.subscribe(), compared with nats-server", is_part=True),
+        Bench(
+            "frontdoor.through_plant",
+            "client.publisher() to client.subscribe(), compared with nats-server",
+            is_part=True,
+        ),
         Bench("frontdoor.tree", "a tree of a root and an agent, compared with nats-server", is_part=True),
         Bench("journal", "records appended and synced, compared with bare writes and fdatasyncs"),
         Bench("match", "topics matched against a million interests, compared with random memory accesses"),
