@@ -63,8 +63,7 @@ class LoginLinks:
     def issue(self, url: str, client: str, valid_s: float) -> str:
         """Return a link that logs in as this client, once, at the console with this URL."""
         try:
-            make_directory(self._directory.parent)
-            self._directory.mkdir(0o700, exist_ok=True)
+            make_directory(self._directory)
         except OSError as error:
             raise ConfigurationError(f"cannot be created: {error.strerror}", where=str(self._directory)) from None
         self._check_directory()
