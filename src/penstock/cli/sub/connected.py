@@ -70,7 +70,8 @@ def _write_receipt(receipt: Receipt, is_json: bool) -> None:
 def _explain_silence(options: SubOptions) -> str:
     return (
         f"no feed has published on {' '.join(options.topics)} since the subscription began; "
-        f"`penstock admin status --connect {options.connect}` shows the feeds, --image begins with the current state"
+        f"an operator sees the feeds by `penstock admin status --connect {options.connect} --credentials FILE`, "
+        "--image begins with the current state"
     )
 
 
