@@ -300,8 +300,8 @@ class Flood(msgspec.Struct):
 
 
 def rate_result(place: Place, way: Way, rates: tuple[int, ...], seconds: float = RATE_SECONDS) -> Result:
-    """The highest of the falling rates that the subscription sustains without a loss; if there is none, the lowest.
-    Each attempt halves the rates in question.
+    """Find the highest of the falling rates that the subscription sustains without a loss, by bisection. If it
+    sustains none of them, return the lowest.
     """
     tried: dict[int, Flood] = {}
     first, end = 0, len(rates) - 1

@@ -1,8 +1,9 @@
-"""The thread that reads a subscription receives from the agent's link itself while nothing unusual happens, because a
-message that passes another thread first takes two changes of threads more.
+"""A subscription's reading thread receives from the agent's link itself while nothing unusual happens. If the loop's
+thread received each message first, two more changes of threads would be needed per message.
 
-The loop's thread lends the link to a thread that waits for messages. It gets the link back with the first bytes that
-are not packets of known streams in order, or when the reading thread has been away for AWAY_SECONDS.
+The loop's thread lends the link to the thread that waits for messages. The loop's thread takes the link back when the
+first bytes arrive that are not packets of known streams in order, or when the reading thread has not read for
+AWAY_SECONDS.
 """
 
 import asyncio
@@ -22,7 +23,8 @@ AWAY_SECONDS = 0.05
 
 
 class LinkReader:
-    """Of one subscription, whose lock guards it and its core; `deliver` gets instructions of the core."""
+    """Reads the link of one subscription, whose lock guards the reader and the core. `deliver` carries out the core's
+    instructions."""
 
     def __init__(self, core: Subscriber, lock: LoopCondition, deliver: Callable[[Any], None]) -> None:
         self._core = core

@@ -238,7 +238,7 @@ class StreamSubscription(StreamHandle, CollectedFrames):
             raise error
 
     def _take_ready(self) -> Readable | None:
-        """The next ready message; None: there is none."""
+        """Return the next ready message; None if none is ready."""
         while self._next < len(self._ready):
             self._check()
             message = self._ready[self._next]
@@ -276,7 +276,7 @@ class StreamSubscription(StreamHandle, CollectedFrames):
         return self._take_delivered()
 
     def _take_delivered(self) -> bool:
-        """Take the next messages from the inbox; False: there are none."""
+        """Take the next messages from the inbox. Return False if the inbox is empty."""
         with self._changed:
             taken = self._inbox.popleft() if self._inbox and self._error is None else None
         self._check()

@@ -227,9 +227,11 @@ class Subscriber(TreeClient):
     # Messages
 
     def take_frames(self, data: bytes) -> tuple[list[Instruction], int, bytes]:
-        """Take whole frames with packets that need no further checks, in the order of their link. Return what is to be
-        delivered, the offset of an incomplete frame at the end (the size of the data: there is none), and the frames
-        from the first unusual one on, which handle() must get next: then the offset means nothing."""
+        """Take whole frames with packets that need no further checks, in the order of their link.
+
+        Return the instructions that deliver them, the offset after the last whole frame, and the frames from the first
+        unusual one on. The caller passes those to handle() next; the offset has no meaning then.
+        """
         at, size = 0, len(data)
         while size - at > BLOCK_KIND_AT:
             if data[at + BLOCK_KIND_AT] == KIND_PACKETS and size - at < BLOCK_HEADER_SIZE:

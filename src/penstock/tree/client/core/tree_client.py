@@ -167,8 +167,8 @@ class TreeClient:
         self._counters.add("packets_dropped", cause=Cause.UNEXPECTED)
 
     def _take_run(self, packets: bytes, at: int, end: int) -> int:
-        """Take the packets between these offsets that need no further checks; return the offset after them, 0: there
-        are none."""
+        """Take the packets between these offsets that need no further checks. Return the offset after the last of
+        them, or 0 if no packet was taken."""
         return 0
 
     # Events
